@@ -1,0 +1,140 @@
+#include "control/client/arena_map.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* An arena that can shrink under us would turn a read into SIGBUS. */
+static bool usable(int fd, uint64_t len)
+{
+	struct stat st;
+	int seals = fcntl(fd, F_GET_SEALS);
+
+	if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &st))
+		return false;
+	return len > 0 && len <= SIZE_MAX && st.st_size >= 0 && (uint64_t)st.st_size >= len;
+}
+
+static int map(struct rv_arena *a, int fd, const char **why)
+{
+	int prot = PROT_READ | (a->writable ? PROT_WRITE : 0);
+	void *p;
+
+	if (!usable(fd, a->len)) {
+		*why = "the daemon sent memory that is too short or not sealed";
+		return -EPROTO;
+	}
+	p = mmap(NULL, a->len, prot, MAP_SHARED, fd, 0);
+	if (p == MAP_FAILED) {
+		*why = "the daemon's memory cannot be mapped into this process";
+		return -errno;
+	}
+	madvise(p, a->len, MADV_DONTFORK);
+	a->base = p;
+	return 0;
+}
+
+static int show(struct rv_arena_map *m, const struct rv_arena_word *w, struct rv_arena **out,
+		const char **why)
+{
+	struct rv_arena *a = calloc(1, sizeof(*a));
+	int rc;
+
+	*why = "out of memory";
+	if (!a)
+		return -ENOMEM;
+	a->id = w->id;
+	a->len = w->arena_len;
+	a->writable = w->writable;
+	a->single_use = w->single_use;
+	rc = map(a, w->fd, why);
+	if (rc == 0 && rv_map64_put(&m->by_id, a->id, a)) {
+		munmap(a->base, a->len);
+		rc = -ENOMEM;
+	}
+	if (rc) {
+		free(a);
+		return rc;
+	}
+	*out = a;
+	return 0;
+}
+
+static int find(struct rv_arena_map *m, const struct rv_arena_word *w, struct rv_arena **out,
+		const char **why)
+{
+	struct rv_arena *a = rv_map64_get(&m->by_id, w->id);
+
+	if (a) {
+		*out = a;
+		return 0;
+	}
+	if (w->fd < 0) {
+		*why = "the daemon named memory that this session was not shown";
+		return -EPROTO;
+	}
+	return show(m, w, out, why);
+}
+
+int rv_arena_map_take(struct rv_arena_map *m, const struct rv_arena_word *w, struct rv_arena **out,
+		      const char **why)
+{
+	struct rv_arena *a = NULL;
+	int rc = find(m, w, &a, why);
+
+	if (w->fd >= 0)
+		close(w->fd);
+	if (rc)
+		return rc;
+	if (w->off > a->len || w->len > a->len - w->off) {
+		*why = "the daemon named bytes outside its memory";
+		return -EPROTO;
+	}
+	if (a->single_use && a->idle_since) {
+		a->idle_since = 0;
+		m->idle_nr--;
+	}
+	a->holds++;
+	*out = a;
+	return 0;
+}
+
+void rv_arena_map_drop(struct rv_arena_map *m, struct rv_arena *a, uint64_t newest)
+{
+	if (--a->holds || !a->single_use)
+		return;
+	a->idle_since = newest;
+	m->idle_nr++;
+}
+
+void rv_arena_map_sweep(struct rv_arena_map *m, uint64_t oldest)
+{
+	struct rv_arena *a;
+	size_t pos = 0;
+
+	while (m->idle_nr && (a = rv_map64_next(&m->by_id, &pos))) {
+		if (!a->idle_since || oldest <= a->idle_since)
+			continue;
+		rv_map64_del(&m->by_id, a->id);
+		munmap(a->base, a->len);
+		free(a);
+		m->idle_nr--;
+		pos = 0; /* the map changed */
+	}
+}
+
+void rv_arena_map_fini(struct rv_arena_map *m, bool unmap)
+{
+	struct rv_arena *a;
+	size_t pos = 0;
+
+	while ((a = rv_map64_next(&m->by_id, &pos))) {
+		if (unmap)
+			munmap(a->base, a->len);
+		free(a);
+	}
+	rv_map64_fini(&m->by_id);
+}

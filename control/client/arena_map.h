@@ -1,0 +1,65 @@
+/*
+ * arena_map.h - the daemon's arenas as this process sees them: each mapped once a session.
+ *
+ *   shown (descriptor came) -> mapped, held by buffers and views -> idle -> unmapped
+ *
+ * A pooled arena stays mapped until the session ends. A single-use one goes when its last hold is dropped and
+ * no request is under way whose reply may still name it: the daemon sends the descriptor again only for
+ * requests that it reads after the buffer was given back.
+ *
+ * @thread under the wire's lock, all of it
+ */
+#ifndef RV_CONTROL_CLIENT_ARENA_MAP_H
+#define RV_CONTROL_CLIENT_ARENA_MAP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "dataplane/base/map64.h"
+
+struct rv_arena {
+	uint64_t id;
+	uint8_t *base;
+	uint64_t len;
+	bool writable;
+	bool single_use;
+	uint64_t holds;
+	uint64_t idle_since; /* single-use, no holds: the newest request then; else 0 */
+};
+
+/** A zeroed one is empty. */
+struct rv_arena_map {
+	struct rv_map64 by_id;
+	uint64_t idle_nr; /* single-use arenas without holds */
+};
+
+/** What a reply says about an arena. */
+struct rv_arena_word {
+	uint32_t id;
+	uint64_t arena_len, off, len;
+	bool writable, single_use;
+	int fd; /* or -1 */
+};
+
+/**
+ * Find or map the arena that a reply names, and hold it.
+ *
+ * @param[out] out  the arena
+ * @param[out] why  on failure, static text
+ * @return 0; -EPROTO: unknown and no descriptor, not sealed, too short, or the range is not inside; -ENOMEM
+ *
+ * @owns w->fd is closed in any case
+ */
+int rv_arena_map_take(struct rv_arena_map *m, const struct rv_arena_word *w, struct rv_arena **out,
+		      const char **why);
+
+/** Drop a hold. @param newest the newest request that may have been sent before the buffer's end */
+void rv_arena_map_drop(struct rv_arena_map *m, struct rv_arena *a, uint64_t newest);
+
+/** Unmap idle arenas that no request at or after @oldest can name without showing them. @cost O(arenas) if any is idle */
+void rv_arena_map_sweep(struct rv_arena_map *m, uint64_t oldest);
+
+/** Forget all; @unmap false leaves the mappings to the parent process. */
+void rv_arena_map_fini(struct rv_arena_map *m, bool unmap);
+
+#endif

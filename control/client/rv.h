@@ -1,0 +1,417 @@
+/*
+ * rv.h - stage bytes on this node, fetch bytes staged on any other.
+ *
+ *   program --UNIX socket, shared memory--> rvd (this node) --RDMA or TCP--> rvd or velo (the owner)
+ *
+ *   owner     register ------------------> slot, named by a handle
+ *   consumer  get --> bytes and a lease --> detach (the slot stays) or release (one reference less)
+ *
+ * A handle is 128 bits: who owns the bytes, and which bytes. A *reference* is a handle and where its owner
+ * listens, `rv://HOST:PORT/HANDLE`. The calls with a handle work for this node's own slots and for peers
+ * that the daemon knows; those that end in _at take a reference and need no prior knowledge of the owner.
+ *
+ * Every call returns 0 or a negative errno; rv_last_error() then explains it in words. On failure outputs
+ * keep what they had. Any thread may call anything but rv_close(). Errors every call can return:
+ *
+ *   -ENOTCONN     the daemon closed the connection, or none runs: open another session
+ *   -EOWNERDEAD   this process was forked after rv_open(): open a session of its own
+ *   -EPROTO       the daemon said something that cannot be right
+ *   -ENOMEM       no memory, here or there
+ *   -ETIMEDOUT    no answer within the timeout; the outcome is unknown
+ *   -EAGAIN       the daemon is too busy, try again
+ *   -EINVAL       an argument is wrong
+ *
+ * @cost of a call that asks the daemon: two system calls and a round trip over the UNIX socket, some 30 us,
+ * plus what the daemon has to do
+ */
+#ifndef RV_RV_H
+#define RV_RV_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Version of this interface. */
+#define RV_API_VERSION 1
+
+/** Longest text of a handle, and its terminator: up to 39 decimal digits. */
+#define RV_HANDLE_TEXT_MAX 40
+
+/** Longest host in a reference, and its terminator. */
+#define RV_HOST_MAX 256
+
+/** Longest text of a reference, and its terminator. */
+#define RV_REF_TEXT_MAX 320
+
+/** Lease id of no lease. */
+#define RV_NO_LEASE 0
+
+/** A session with the daemon; see rv_open(). */
+struct rv_client;
+
+/* The daemon's own sources have this struct from a header of theirs. */
+#ifndef RV_DATAPLANE_BASE_HANDLE_H
+/** The name of staged bytes. */
+struct rv_handle {
+	uint64_t worker; /* high half: the owner's WorkerId */
+	uint64_t local;	 /* low half: the owner's slot, never 0 */
+};
+#endif
+
+/** A handle and where its owner listens. */
+struct rv_ref {
+	struct rv_handle handle;
+	uint16_t port;		/* 0 with an empty host */
+	char host[RV_HOST_MAX]; /* name or IP literal without brackets; empty: not told */
+};
+
+/** How a get may move the bytes. */
+enum rv_get_path {
+	RV_GET_PATH_ANY,     /* RDMA where it can be had, else chunks */
+	RV_GET_PATH_RDMA,    /* fail rather than fall back */
+	RV_GET_PATH_CHUNKED, /* over TCP */
+};
+
+/** How the bytes came. */
+enum rv_took {
+	RV_TOOK_LOCAL,	 /* this node's own */
+	RV_TOOK_CHUNKED, /* in chunks over TCP */
+	RV_TOOK_RDMA,	 /* one RDMA GET */
+};
+
+/** Why bytes are in plain memory although pinned memory was asked for. */
+enum rv_plain_why {
+	RV_PLAIN_NOT,		 /* they are not, or plain memory was asked for */
+	RV_PLAIN_BUDGET,	 /* memory.registered_bytes_budget is used up */
+	RV_PLAIN_POOL_EXHAUSTED, /* no registered memory was to be had in time */
+	RV_PLAIN_KILL_SWITCH,	 /* RDMA is switched off */
+	RV_PLAIN_NO_RDMA,	 /* this node has no RDMA */
+};
+
+/** What a call did; filled in where rv_opts.how points, on success. */
+struct rv_how {
+	uint64_t elapsed_ns;	 /* get: time in the daemon */
+	enum rv_took took;	 /* get */
+	enum rv_plain_why plain; /* register */
+	bool pinned;		 /* register: peers may read it by RDMA */
+	char path[64];		 /* get: "ucx tcp", "chunked tcp", "local" */
+};
+
+/** Options; all zero, or a NULL pointer, asks for the defaults. */
+struct rv_opts {
+	uint64_t
+		ttl_ns; /* register: the slot's life in ns; 0: the daemon's rendezvous.default_ttl */
+	uint64_t timeout_ns;   /* of the whole call; 0: rv_set_timeout()'s, else the daemon's own */
+	uint32_t refs;	       /* register: references to start with; 0 means 1 */
+	enum rv_get_path path; /* get */
+	bool session;	       /* register: the slot ends with this session */
+	bool keep;	       /* get: the lease outlives this session */
+	struct rv_how *how;    /* NULL, or what the call did */
+	uint64_t reserved[4];
+};
+
+/**
+ * Bytes in memory shared with the daemon: a buffer to fill (rv_alloc_pinned), or a view of what was fetched
+ * (rv_get_pinned), which must not be written. The memory is this session's until rv_buf_free(),
+ * rv_register_pinned() or rv_close().
+ */
+struct rv_buf {
+	void *data;   /* NULL when empty */
+	uint64_t len; /* a buffer to fill: may be lowered before rv_register_pinned() */
+	bool writable;
+	bool pinned; /* a buffer to fill: in registered memory */
+	enum rv_plain_why plain;
+
+	/* The library's own. */
+	struct rv_client *client;
+	uint64_t token;
+	void *arena;
+};
+
+/** What an owner says about a slot. */
+struct rv_meta {
+	uint64_t len;	   /* bytes */
+	uint64_t refcount; /* references */
+	bool pinned;	   /* in registered memory */
+};
+
+/** One answer of rv_get_many(). */
+struct rv_result {
+	int rc; /* 0, or a negative errno: then only `error` is filled in */
+	struct rv_buf buf;
+	uint64_t lease;
+	struct rv_how how;
+	char error[192];
+};
+
+/* The session. */
+
+/**
+ * Open a session with this node's daemon.
+ *
+ * Slots that were committed outlive the session unless rv_opts.session is set. What ends with it: buffers
+ * that were not committed, its views, and its leases (detached) unless taken with rv_opts.keep.
+ *
+ * @param socket   path of the daemon's socket. NULL: the environment's RVD_SOCKET, else /run/rvd/rvd.sock as
+ *                 root, $XDG_RUNTIME_DIR/rvd/rvd.sock (without it /tmp/rvd-UID/rvd.sock) as any other user
+ * @param[out] out the session
+ * @return 0; -ENOTCONN: no daemon answers there; -EACCES: no permission for the socket;
+ *         -ENAMETOOLONG; -ENOTSUP: the daemon speaks no version of ours
+ *
+ * @thread any   @owns the caller ends it with rv_close()
+ */
+int rv_open(const char *socket, struct rv_client **out);
+
+/**
+ * End a session. Its buffers and views become invalid; NULL is fine. In a forked child it only forgets the
+ * parent's session.
+ *
+ * @thread any, while no other call on @c is running
+ */
+void rv_close(struct rv_client *c);
+
+/**
+ * Timeout of the calls on @c that are given none, in ns. 0, as after rv_open(): each step may take as long as
+ * the daemon's rendezvous.call_timeout.
+ *
+ * @thread any   @cost O(1)
+ */
+void rv_set_timeout(struct rv_client *c, uint64_t timeout_ns);
+
+/** WorkerId of the daemon's node: the high half of the handles it gives out. @thread any @cost O(1) */
+uint64_t rv_worker(const struct rv_client *c);
+
+/**
+ * What went wrong in this thread's last call that failed, one line; never NULL. The text stays until the
+ * thread's next call.
+ *
+ * @thread any   @cost O(1)
+ */
+const char *rv_last_error(void);
+
+/* Staging. */
+
+/**
+ * Stage a copy of @len bytes in plain memory: peers fetch them in chunks.
+ *
+ * @param opts         ttl_ns, refs, session, timeout_ns, how; or NULL
+ * @param[out] handle  its name
+ * @return 0; -ENOSPC: memory.plain_bytes_budget or rendezvous.max_slots is used up
+ *
+ * @thread any   @cost one copy through the socket, about 2 GB/s
+ */
+int rv_register_data(struct rv_client *c, const void *data, uint64_t len,
+		     const struct rv_opts *opts, struct rv_handle *handle);
+
+/**
+ * Stage a copy in registered memory: peers fetch it with one RDMA GET. Without room there it becomes plain
+ * memory, which is no error: rv_how.pinned and rv_how.plain tell.
+ *
+ * Otherwise as rv_register_data().
+ */
+int rv_register_data_pinned(struct rv_client *c, const void *data, uint64_t len,
+			    const struct rv_opts *opts, struct rv_handle *handle);
+
+/**
+ * A writable buffer in memory shared with the daemon, registered where there is room for that (rv_buf.pinned).
+ * Its contents are undefined.
+ *
+ * @param len       bytes
+ * @param[out] buf  the buffer
+ * @return 0; -ENOSPC: no memory left in the daemon's budgets
+ *
+ * @thread any   @owns the caller ends it with rv_register_pinned() or rv_buf_free()
+ */
+int rv_alloc_pinned(struct rv_client *c, uint64_t len, struct rv_buf *buf);
+
+/**
+ * Name the bytes of a buffer: no copy is made. The buffer must not be touched any more.
+ *
+ * @param buf          of rv_alloc_pinned(); buf->len may have been lowered
+ * @param opts         as for rv_register_data()
+ * @param[out] handle  its name
+ * @return 0; -EINVAL: no buffer of this session; -ENOSPC: rendezvous.max_slots is used up
+ *
+ * @thread any   @owns on success the daemon has the memory, and *buf is all zero; on failure the caller
+ *         keeps it, but after -ETIMEDOUT only rv_buf_free() may follow
+ */
+int rv_register_pinned(struct rv_client *c, struct rv_buf *buf, const struct rv_opts *opts,
+		       struct rv_handle *handle);
+
+/**
+ * Give a buffer or a view back; *buf becomes all zero. An all-zero or NULL one is fine.
+ *
+ * @thread any   @cost one system call; for large payloads also an unmapping
+ */
+void rv_buf_free(struct rv_buf *buf);
+
+/* Fetching. On success the caller has a lease, and ends it with rv_detach() or rv_release(). */
+
+/**
+ * Ask the owner about a slot.
+ *
+ * @param[out] meta  what it says
+ * @return 0; -ENOENT: no such handle there; -EPERM: another user's; -EHOSTUNREACH, -ECONNRESET: no way to
+ *         the owner; -EREMOTEIO: the owner reported an error
+ *
+ * @thread any
+ */
+int rv_metadata(struct rv_client *c, struct rv_handle handle, struct rv_meta *meta);
+int rv_metadata_at(struct rv_client *c, const struct rv_ref *ref, const struct rv_opts *opts,
+		   struct rv_meta *meta);
+
+/**
+ * Fetch the bytes into memory of the heap.
+ *
+ * @param opts        path, keep, timeout_ns, how; or NULL
+ * @param[out] data   the bytes, never NULL; the caller frees them with rv_free()
+ * @param[out] len    how many
+ * @param[out] lease  the lease
+ * @return as rv_metadata(); also -EKEYREVOKED: the lease was lost, the bytes cannot be proven right;
+ *         -ENOSPC: no room for them on this node; -ENOTSUP: rv_opts.path cannot be had
+ *
+ * @thread any   @cost a copy more than rv_get_pinned()
+ */
+int rv_get(struct rv_client *c, struct rv_handle handle, const struct rv_opts *opts, void **data,
+	   uint64_t *len, uint64_t *lease);
+int rv_get_at(struct rv_client *c, const struct rv_ref *ref, const struct rv_opts *opts,
+	      void **data, uint64_t *len, uint64_t *lease);
+
+/** Free what rv_get(), rv_list() and rv_peer_info() gave; NULL is fine. @thread any */
+void rv_free(void *data);
+
+/**
+ * Fetch the bytes and look at them where the daemon put them: no copy.
+ *
+ * @param[out] buf  a view, read-only; the caller ends it with rv_buf_free(), independently of the lease
+ *
+ * Otherwise as rv_get().
+ */
+int rv_get_pinned(struct rv_client *c, struct rv_handle handle, const struct rv_opts *opts,
+		  struct rv_buf *buf, uint64_t *lease);
+int rv_get_pinned_at(struct rv_client *c, const struct rv_ref *ref, const struct rv_opts *opts,
+		     struct rv_buf *buf, uint64_t *lease);
+
+/**
+ * Fetch the bytes into the caller's memory.
+ *
+ * @param dst       where to; @param cap its size in bytes
+ * @param[out] len  how many there are
+ * @return as rv_get(); also -ERANGE: more than @cap, *len says how many; nothing is kept, not even a lease
+ */
+int rv_get_into(struct rv_client *c, struct rv_handle handle, const struct rv_opts *opts, void *dst,
+		uint64_t cap, uint64_t *len, uint64_t *lease);
+int rv_get_into_at(struct rv_client *c, const struct rv_ref *ref, const struct rv_opts *opts,
+		   void *dst, uint64_t cap, uint64_t *len, uint64_t *lease);
+
+/**
+ * Fetch many slots at once: the requests are under way together.
+ *
+ * @param opts     as rv_get_pinned(), for each; `how` is not used
+ * @param[out] res one for each, in order; each that succeeded has a view and a lease to end
+ * @return 0, or the rc of the first that failed (the others may have succeeded)
+ *
+ * @thread any
+ */
+int rv_get_many(struct rv_client *c, const struct rv_handle *handles, size_t nr,
+		const struct rv_opts *opts, struct rv_result *res);
+int rv_get_many_at(struct rv_client *c, const struct rv_ref *refs, size_t nr,
+		   const struct rv_opts *opts, struct rv_result *res);
+
+/* References and leases. */
+
+/** One reference more. @return as rv_metadata() @thread any */
+int rv_ref(struct rv_client *c, struct rv_handle handle);
+int rv_ref_at(struct rv_client *c, const struct rv_ref *ref, const struct rv_opts *opts);
+
+/** End a lease; the slot keeps its references. @return as rv_metadata(); -ESTALE or -ENOENT: no such lease @thread any */
+int rv_detach(struct rv_client *c, struct rv_handle handle, uint64_t lease);
+int rv_detach_at(struct rv_client *c, const struct rv_ref *ref, uint64_t lease,
+		 const struct rv_opts *opts);
+
+/**
+ * End a lease and give a reference back; the slot ends with its last reference and lease.
+ *
+ * @param lease  RV_NO_LEASE: one is taken only to be released
+ * @return as rv_metadata(); -ESTALE or -ENOENT: no such lease
+ *
+ * @thread any
+ */
+int rv_release(struct rv_client *c, struct rv_handle handle, uint64_t lease);
+int rv_release_at(struct rv_client *c, const struct rv_ref *ref, uint64_t lease,
+		  const struct rv_opts *opts);
+
+/** Free a slot of this node, whoever reads it. @return 0; -ENOENT; -EPERM: another user's; -EINVAL: another node's @thread any */
+int rv_drop(struct rv_client *c, struct rv_handle handle);
+
+/* Peers and state. */
+
+/**
+ * Make a peer known from its PeerInfo, JSON or msgpack, as rv_peer_info() gives it.
+ *
+ * @param name         what people call it, or NULL
+ * @param[out] worker  its WorkerId; may be NULL
+ * @return 0; -EPROTO: not usable, rv_last_error() says why; -EHOSTUNREACH: no transport of ours
+ *
+ * @thread any
+ */
+int rv_peer_add(struct rv_client *c, const char *name, const void *info, size_t len,
+		uint64_t *worker);
+
+/** The same by address, for nodes that say who they are (ours). @return also -EHOSTUNREACH, -ENOTSUP @thread any */
+int rv_peer_add_at(struct rv_client *c, const char *name, const char *host, uint16_t port,
+		   uint64_t *worker);
+
+/**
+ * This node's own PeerInfo.
+ *
+ * @param msgpack    false: JSON text
+ * @param[out] info  the bytes, terminated as well; the caller frees them with rv_free()
+ *
+ * @thread any
+ */
+int rv_peer_info(struct rv_client *c, bool msgpack, void **info, size_t *len);
+
+/** What rv_list() can tell. */
+enum rv_table { RV_TABLE_STATUS, RV_TABLE_SLOTS, RV_TABLE_LEASES, RV_TABLE_ARENAS, RV_TABLE_PEERS };
+
+/**
+ * The daemon's state as JSON.
+ *
+ * @param[out] json  terminated text; the caller frees it with rv_free()
+ * @param[out] len   its length; may be NULL
+ *
+ * @thread any
+ */
+int rv_list(struct rv_client *c, enum rv_table what, char **json, size_t *len);
+
+/* Text. These need no session. */
+
+/** Read a handle: 1 to 39 decimal digits, below 2^128. @return 0; -EINVAL; -ERANGE @thread any */
+int rv_handle_parse(const char *text, struct rv_handle *handle);
+
+/** Write a handle. @return its length, or -ERANGE: @size is too small (RV_HANDLE_TEXT_MAX suffices) @thread any */
+int rv_handle_format(struct rv_handle handle, char *text, size_t size);
+
+/** Read `rv://HOST:PORT/HANDLE` (IPv6 in brackets), or a bare handle: then without a host. @return 0; -EINVAL; -ERANGE @thread any */
+int rv_ref_parse(const char *text, struct rv_ref *ref);
+
+/** Write a reference; without a host the bare handle. @return its length, or -ERANGE (RV_REF_TEXT_MAX suffices) @thread any */
+int rv_ref_format(const struct rv_ref *ref, char *text, size_t size);
+
+/**
+ * Read `HOST:PORT` (IPv6 in brackets). @return 0; -EINVAL @thread any
+ *
+ * @param[out] host  RV_HOST_MAX bytes, without brackets
+ */
+int rv_host_parse(const char *text, char *host, uint16_t *port);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,714 @@
+#include "control/client/wire.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "dataplane/base/clock.h"
+#include "dataplane/base/err.h"
+#include "dataplane/base/units.h"
+
+/* For what is sent without waiting for an answer. */
+#define POST_NS RV_SEC(5)
+
+static const char text_closed[] = "the daemon closed the connection";
+static const char text_partial[] = "the daemon stopped reading in the middle of a request";
+
+/* Calls. */
+
+struct rv_call *rv_call_new(uint8_t op)
+{
+	struct rv_call *call = calloc(1, sizeof(*call));
+	pthread_condattr_t attr;
+
+	if (!call)
+		return NULL;
+	call->op = op;
+	rv_list_init(&call->link);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&call->changed, &attr);
+	pthread_condattr_destroy(&attr);
+	return call;
+}
+
+void rv_call_free(struct rv_call *call)
+{
+	if (!call)
+		return;
+	pthread_cond_destroy(&call->changed);
+	free(call->payload);
+	free(call);
+}
+
+static void set_text(char out[RV_WIRE_TEXT], const char *text)
+{
+	snprintf(out, RV_WIRE_TEXT, "%s", text);
+}
+
+/* The call has ended, one way or the other. Under the lock. */
+static void settle(struct rv_wire *w, struct rv_call *call, int rc, const char *text)
+{
+	rv_map64_del(&w->calls, call->rq.id);
+	rv_list_del(&call->link);
+	call->rc = rc;
+	if (text)
+		set_text(call->text, text);
+	call->done = true;
+	if (call->given_up)
+		rv_list_push(&w->undo, &call->link);
+	else
+		pthread_cond_signal(&call->changed);
+}
+
+/* Nothing works any more: every call ends. Under the lock. */
+static void kill_locked(struct rv_wire *w, int rc, const char *text)
+{
+	if (!w->dead) {
+		w->dead = rc;
+		set_text(w->dead_text, text);
+		shutdown(w->fd, SHUT_RDWR); /* wakes the reading thread */
+	}
+	while (!rv_list_empty(&w->order))
+		settle(w, RV_LIST_ENTRY(w->order.next, struct rv_call, link), w->dead,
+		       w->dead_text);
+}
+
+static void kill_wire(struct rv_wire *w, int rc, const char *text)
+{
+	pthread_mutex_lock(&w->lock);
+	kill_locked(w, rc, text);
+	pthread_mutex_unlock(&w->lock);
+}
+
+static int dead(struct rv_wire *w)
+{
+	int rc;
+
+	pthread_mutex_lock(&w->lock);
+	rc = w->dead;
+	pthread_mutex_unlock(&w->lock);
+	return rc;
+}
+
+/* Sending. */
+
+/* Wait until the socket is ready for @events. @return 0, -ETIMEDOUT or another negative errno */
+static int until_ready(int fd, short events, uint64_t deadline_ns)
+{
+	struct pollfd p = {.fd = fd, .events = events};
+
+	for (;;) {
+		uint64_t now = rv_clock_ns();
+		struct timespec left = {0};
+		int rc;
+
+		if (now < deadline_ns) {
+			uint64_t ns = deadline_ns - now;
+
+			left.tv_sec = (time_t)rv_min_u64(ns / RV_SEC(1), INT32_MAX);
+			left.tv_nsec = (long)(ns % RV_SEC(1));
+		}
+		rc = ppoll(&p, 1, deadline_ns == RV_NEVER ? NULL : &left, NULL);
+		if (rc > 0)
+			return 0;
+		if (rc == 0)
+			return -ETIMEDOUT;
+		if (errno != EINTR)
+			return -errno;
+	}
+}
+
+/* Step over @n bytes of an iovec array. @return what is left of it */
+static struct iovec *advance(struct iovec *v, struct iovec *end, size_t n)
+{
+	while (v < end && n >= v->iov_len)
+		n -= (v++)->iov_len;
+	if (v < end) {
+		v->iov_base = (uint8_t *)v->iov_base + n;
+		v->iov_len -= n;
+	}
+	return v;
+}
+
+/* Send it all. @return 0; -ETIMEDOUT: nothing was sent; else the connection is no more. Under send_lock. */
+static int send_all(struct rv_wire *w, struct iovec *v, struct iovec *end, uint64_t deadline_ns)
+{
+	bool begun = false;
+
+	while (v < end) {
+		struct msghdr msg = {.msg_iov = v, .msg_iovlen = (size_t)(end - v)};
+		ssize_t n = sendmsg(w->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+		int rc;
+
+		if (n >= 0) {
+			begun = begun || n > 0;
+			v = advance(v, end, (size_t)n);
+			continue;
+		}
+		if (errno == EINTR)
+			continue;
+		if (errno != EAGAIN && errno != ENOBUFS) {
+			kill_wire(w, -ENOTCONN, text_closed);
+			return -ENOTCONN;
+		}
+		rc = until_ready(w->fd, POLLOUT, deadline_ns);
+		if (rc == -ETIMEDOUT && !begun)
+			return rc;
+		if (rc) { /* the other end cannot know where the next frame begins */
+			kill_wire(w, -ENOTCONN, text_partial);
+			return -ENOTCONN;
+		}
+	}
+	return 0;
+}
+
+static int send_frame(struct rv_wire *w, uint8_t op, const struct rv_local_req *rq,
+		      const void *payload, size_t len, uint64_t deadline_ns)
+{
+	struct rv_local_preamble pre = {op, sizeof(*rq), (uint32_t)len};
+	uint8_t head[RV_LOCAL_PREAMBLE];
+	struct iovec v[3] = {
+		{head, sizeof(head)},
+		{(void *)(uintptr_t)rq, sizeof(*rq)},
+		{(void *)(uintptr_t)payload, len},
+	};
+	int rc;
+
+	rv_local_preamble_put(head, &pre);
+	pthread_mutex_lock(&w->send_lock);
+	rc = dead(w);
+	if (!rc)
+		rc = send_all(w, v, v + (len ? 3 : 2), deadline_ns);
+	pthread_mutex_unlock(&w->send_lock);
+	return rc;
+}
+
+static void explain_send(struct rv_wire *w, struct rv_call *call, int rc)
+{
+	pthread_mutex_lock(&w->lock);
+	call->rc = rc;
+	set_text(call->text, rc == -ETIMEDOUT ? "the daemon does not read its socket"
+			     : w->dead	      ? w->dead_text
+					      : rv_err_name(rc));
+	pthread_mutex_unlock(&w->lock);
+}
+
+/* The reply may come before the send returns, so the call is known first. */
+static int enter(struct rv_wire *w, struct rv_call *call)
+{
+	int rc;
+
+	pthread_mutex_lock(&w->lock);
+	rc = w->dead;
+	call->rq.id = ++w->last_id;
+	if (!rc)
+		rc = rv_map64_put(&w->calls, call->rq.id, call);
+	if (!rc) {
+		rv_list_push(&w->order, &call->link);
+		call->sent = true;
+	}
+	pthread_mutex_unlock(&w->lock);
+	return rc;
+}
+
+/* Take back a call that was not sent, unless it has ended with the connection. */
+static void leave(struct rv_wire *w, struct rv_call *call)
+{
+	pthread_mutex_lock(&w->lock);
+	if (!call->done) {
+		rv_map64_del(&w->calls, call->rq.id);
+		rv_list_del(&call->link);
+		call->sent = false;
+	}
+	pthread_mutex_unlock(&w->lock);
+}
+
+int rv_wire_send(struct rv_wire *w, struct rv_call *call, const void *payload, size_t len,
+		 uint64_t deadline_ns)
+{
+	int rc = enter(w, call);
+
+	if (!rc) {
+		rc = send_frame(w, call->op, &call->rq, payload, len, deadline_ns);
+		if (rc)
+			leave(w, call);
+	}
+	if (rc)
+		explain_send(w, call, rc);
+	return rc;
+}
+
+int rv_wire_send_more(struct rv_wire *w, struct rv_call *call, const void *payload, size_t len,
+		      uint64_t deadline_ns)
+{
+	return send_frame(w, call->op, &call->rq, payload, len, deadline_ns);
+}
+
+void rv_wire_post(struct rv_wire *w, uint8_t op, const struct rv_local_req *rq)
+{
+	if (op == RV_LOCAL_FREE) {
+		pthread_mutex_lock(&w->lock);
+		rv_map64_del(&w->tokens, rq->token);
+		pthread_mutex_unlock(&w->lock);
+	}
+	send_frame(w, op, rq, NULL, 0, rv_sat_add(rv_clock_ns(), POST_NS));
+}
+
+/* What a reply gave us goes back: for a call that nobody waits for, or one whose gift is unusable. */
+static void undo_reply(struct rv_wire *w, const struct rv_call *call)
+{
+	struct rv_local_req rq = {.token = call->rep.token};
+
+	if (call->rep.rc || !call->done)
+		return;
+	if (rq.token)
+		rv_wire_post(w, RV_LOCAL_FREE, &rq);
+	rq = call->rq;
+	rq.id = 0; /* answers to nobody */
+	if (call->op == RV_LOCAL_GET && call->rep.lease_id) {
+		rq.lease_id = call->rep.lease_id;
+		rv_wire_post(w, RV_LOCAL_DETACH, &rq);
+	}
+	if (call->op == RV_LOCAL_COMMIT && call->rep.local) {
+		rq.worker = call->rep.worker;
+		rq.local = call->rep.local;
+		rv_wire_post(w, RV_LOCAL_DROP, &rq);
+	}
+}
+
+static void end_given_up(struct rv_wire *w, struct rv_call *call)
+{
+	if (!dead(w))
+		undo_reply(w, call);
+	if (call->arena)
+		rv_wire_drop_arena(w, call->arena);
+	rv_call_free(call);
+}
+
+static void run_undo(struct rv_wire *w)
+{
+	struct rv_list todo, *it;
+
+	rv_list_init(&todo);
+	pthread_mutex_lock(&w->lock);
+	rv_list_splice(&todo, &w->undo);
+	pthread_mutex_unlock(&w->lock);
+	while ((it = rv_list_pop(&todo)))
+		end_given_up(w, RV_LIST_ENTRY(it, struct rv_call, link));
+}
+
+/* Receiving: one thread at a time. */
+
+static int take_fd(struct rv_wire_rx *rx)
+{
+	int fd;
+
+	if (!rx->fd_nr)
+		return -1;
+	fd = rx->fd[0];
+	memmove(rx->fd, rx->fd + 1, --rx->fd_nr * sizeof(rx->fd[0]));
+	return fd;
+}
+
+static bool names_arena(const struct rv_call *call)
+{
+	const struct rv_local_rep *rep = &call->rep;
+
+	if (rep->rc || !rep->token || !rep->len)
+		return false;
+	return call->op == RV_LOCAL_GET ||
+	       (call->op == RV_LOCAL_ALLOC && call->rq.flags & RV_LOCAL_SHARED);
+}
+
+static int adopt(struct rv_wire *w, struct rv_call *call, int fd, const char **why)
+{
+	struct rv_arena_word word = {
+		.id = call->rep.arena,
+		.arena_len = call->rep.arena_len,
+		.off = call->rep.off,
+		.len = call->rep.len,
+		.writable = call->rep.writable,
+		.single_use = call->rep.single_use,
+		.fd = fd,
+	};
+
+	if (names_arena(call))
+		return rv_arena_map_take(&w->arenas, &word, &call->arena, why);
+	if (fd >= 0)
+		close(fd);
+	return 0;
+}
+
+/* Buffers that a session leaves behind are given back when it ends. Without memory the daemon does it. */
+static void note_token(struct rv_wire *w, const struct rv_call *call)
+{
+	if (call->rep.rc)
+		return;
+	if (call->op == RV_LOCAL_COMMIT)
+		rv_map64_del(&w->tokens, call->rq.token);
+	else if (call->rep.token)
+		rv_map64_put(&w->tokens, call->rep.token, (void *)(uintptr_t)call->rep.token);
+}
+
+static void deliver(struct rv_wire *w, struct rv_call *call, struct rv_wire_rx *rx, int fd)
+{
+	const char *why = NULL;
+	int rc;
+
+	call->rep = rx->rep;
+	call->payload = rx->payload;
+	call->payload_len = rx->pre.payload_len;
+	rx->payload = NULL;
+	rc = adopt(w, call, fd, &why);
+	note_token(w, call);
+	if (!rc && call->rep.rc) {
+		rc = call->rep.rc < 0 ? call->rep.rc : -EPROTO;
+		why = call->payload && *call->payload ? call->payload : rv_err_name(rc);
+	}
+	settle(w, call, rc, why);
+	rv_arena_map_sweep(&w->arenas,
+			   rv_list_empty(&w->order)
+				   ? UINT64_MAX
+				   : RV_LIST_ENTRY(w->order.next, struct rv_call, link)->rq.id);
+}
+
+/* A whole reply is here. Under the lock. @return 0, or -EPROTO: the stream cannot be trusted any more */
+static int take_reply(struct rv_wire *w)
+{
+	struct rv_wire_rx *rx = &w->rx;
+	struct rv_call *call = rv_map64_get(&w->calls, rx->rep.id);
+	int fd = rx->rep.has_fd ? take_fd(rx) : -1;
+
+	if (rx->rep.has_fd && fd < 0)
+		return -EPROTO;
+	if (call && (call->op | RV_LOCAL_REPLY) != rx->pre.op) {
+		if (fd >= 0)
+			close(fd);
+		return -EPROTO;
+	}
+	if (call)
+		deliver(w, call, rx, fd);
+	else if (fd >= 0)
+		close(fd);
+	free(rx->payload);
+	rx->payload = NULL;
+	return 0;
+}
+
+/* Preamble and header, once both are in the buffer. @return 1 taken, 0 not yet, or a negative errno */
+static int take_head(struct rv_wire_rx *rx)
+{
+	const uint8_t *p = rx->buf + rx->begin;
+	size_t have = rx->end - rx->begin;
+
+	if (have < RV_LOCAL_PREAMBLE)
+		return 0;
+	if (rv_local_preamble_take(p, &rx->pre) || !(rx->pre.op & RV_LOCAL_REPLY))
+		return -EPROTO;
+	if (have < RV_LOCAL_PREAMBLE + rx->pre.header_len)
+		return 0;
+	rx->rep = (struct rv_local_rep){0};
+	memcpy(&rx->rep, p + RV_LOCAL_PREAMBLE, rv_min_u64(rx->pre.header_len, sizeof(rx->rep)));
+	rx->rep.path_name[sizeof(rx->rep.path_name) - 1] = '\0';
+	rx->begin += RV_LOCAL_PREAMBLE + rx->pre.header_len;
+	rx->payload_got = 0;
+	if (rx->pre.payload_len) {
+		rx->payload = malloc((size_t)rx->pre.payload_len + 1);
+		if (!rx->payload)
+			return -ENOMEM;
+		rx->payload[rx->pre.payload_len] = '\0';
+	}
+	rx->in_payload = true;
+	return 1;
+}
+
+/* Move what the buffer has of the payload to its place. @return whether the payload is complete */
+static bool take_payload(struct rv_wire_rx *rx)
+{
+	size_t n = rv_min_u64(rx->end - rx->begin, rx->pre.payload_len - rx->payload_got);
+
+	if (n)
+		memcpy(rx->payload + rx->payload_got, rx->buf + rx->begin, n);
+	rx->begin += n;
+	rx->payload_got += n;
+	return rx->payload_got == rx->pre.payload_len;
+}
+
+static int take_frames(struct rv_wire *w)
+{
+	struct rv_wire_rx *rx = &w->rx;
+	int rc;
+
+	for (;;) {
+		if (!rx->in_payload) {
+			rc = take_head(rx);
+			if (rc <= 0)
+				return rc;
+		}
+		if (!take_payload(rx))
+			return 0;
+		rx->in_payload = false;
+		pthread_mutex_lock(&w->lock);
+		rc = take_reply(w);
+		pthread_mutex_unlock(&w->lock);
+		if (rc)
+			return rc;
+	}
+}
+
+static int keep_fds(struct rv_wire_rx *rx, struct msghdr *msg)
+{
+	int rc = msg->msg_flags & MSG_CTRUNC ? -EMFILE : 0;
+
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
+		size_t nr = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+			continue;
+		for (size_t i = 0; i < nr; i++) {
+			int fd;
+
+			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
+			if (rx->fd_nr < RV_WIRE_FDS) {
+				rx->fd[rx->fd_nr++] = fd;
+			} else {
+				close(fd);
+				rc = -EPROTO;
+			}
+		}
+	}
+	return rc;
+}
+
+/* A long payload goes straight to its place, all else through the buffer. */
+static struct iovec room(struct rv_wire_rx *rx)
+{
+	if (rx->in_payload)
+		return (struct iovec){rx->payload + rx->payload_got,
+				      rx->pre.payload_len - rx->payload_got};
+	memmove(rx->buf, rx->buf + rx->begin, rx->end - rx->begin);
+	rx->end -= rx->begin;
+	rx->begin = 0;
+	return (struct iovec){rx->buf + rx->end, sizeof(rx->buf) - rx->end};
+}
+
+static int receive(struct rv_wire *w, int flags)
+{
+	union {
+		struct cmsghdr align;
+		char space[CMSG_SPACE(RV_WIRE_FDS * sizeof(int))];
+	} control;
+	struct iovec v = room(&w->rx);
+	struct msghdr msg = {
+		.msg_iov = &v,
+		.msg_iovlen = 1,
+		.msg_control = control.space,
+		.msg_controllen = sizeof(control.space),
+	};
+	ssize_t n = recvmsg(w->fd, &msg, MSG_CMSG_CLOEXEC | flags);
+	int rc;
+
+	if (n < 0)
+		return errno == EINTR || errno == EAGAIN ? 0 : -ENOTCONN;
+	rc = keep_fds(&w->rx, &msg);
+	if (rc)
+		return rc;
+	if (n == 0)
+		return -ENOTCONN;
+	if (w->rx.in_payload)
+		w->rx.payload_got += (size_t)n;
+	else
+		w->rx.end += (size_t)n;
+	return take_frames(w);
+}
+
+/* Read once. @return 0; -ETIMEDOUT; else the connection cannot go on */
+static int read_some(struct rv_wire *w, uint64_t deadline_ns)
+{
+	int rc;
+
+	if (deadline_ns == RV_NEVER)
+		return receive(w, 0);
+	rc = until_ready(w->fd, POLLIN, deadline_ns);
+	return rc ? rc : receive(w, MSG_DONTWAIT);
+}
+
+static const char *text_of_broken(int rc)
+{
+	switch (rc) {
+	case -EPROTO:
+		return "the daemon speaks another protocol, or is broken";
+	case -EMFILE:
+		return "this process has no descriptors left for the daemon's memory: raise its limit";
+	case -ENOMEM:
+		return "out of memory";
+	default:
+		return text_closed;
+	}
+}
+
+/* Waiting. */
+
+/* Nobody reads now: let one of those who wait do it. Under the lock. */
+static void pass_on(struct rv_wire *w)
+{
+	struct rv_list *it;
+
+	if (w->reading)
+		return;
+	RV_LIST_EACH(it, &w->order)
+	{
+		struct rv_call *call = RV_LIST_ENTRY(it, struct rv_call, link);
+
+		if (!call->waiting)
+			continue;
+		pthread_cond_signal(&call->changed);
+		return;
+	}
+}
+
+/* Sleep until the call has ended or the reading is ours. Under the lock. @return 0 or -ETIMEDOUT */
+static int sleep_on(struct rv_wire *w, struct rv_call *call, uint64_t deadline_ns)
+{
+	struct timespec at = {
+		.tv_sec = (time_t)(deadline_ns / RV_SEC(1)),
+		.tv_nsec = (long)(deadline_ns % RV_SEC(1)),
+	};
+	int rc;
+
+	call->waiting = true;
+	if (deadline_ns == RV_NEVER)
+		rc = pthread_cond_wait(&call->changed, &w->lock);
+	else
+		rc = pthread_cond_timedwait(&call->changed, &w->lock, &at);
+	call->waiting = false;
+	return rc == ETIMEDOUT && !call->done ? -ETIMEDOUT : 0;
+}
+
+/* Read for everybody until something has come. Under the lock, but not while reading. */
+static int lead(struct rv_wire *w, uint64_t deadline_ns)
+{
+	int rc;
+
+	w->reading = true;
+	pthread_mutex_unlock(&w->lock);
+	rc = read_some(w, deadline_ns);
+	pthread_mutex_lock(&w->lock);
+	w->reading = false;
+	if (rc && rc != -ETIMEDOUT) {
+		kill_locked(w, rc, text_of_broken(rc));
+		rc = 0;
+	}
+	return rc;
+}
+
+int rv_wire_wait(struct rv_wire *w, struct rv_call *call, uint64_t deadline_ns)
+{
+	bool undo;
+	int rc = 0;
+
+	pthread_mutex_lock(&w->lock);
+	while (!call->done && !rc)
+		rc = w->reading ? sleep_on(w, call, deadline_ns) : lead(w, deadline_ns);
+	if (call->done)
+		rc = call->rc;
+	else
+		set_text(call->text, "the daemon did not answer in time");
+	pass_on(w);
+	undo = !rv_list_empty(&w->undo);
+	pthread_mutex_unlock(&w->lock);
+	if (undo)
+		run_undo(w);
+	return rc;
+}
+
+bool rv_wire_done(struct rv_wire *w, struct rv_call *call)
+{
+	bool done;
+
+	pthread_mutex_lock(&w->lock);
+	done = call->done;
+	pthread_mutex_unlock(&w->lock);
+	return done;
+}
+
+void rv_wire_give_up(struct rv_wire *w, struct rv_call *call)
+{
+	bool late = false;
+
+	pthread_mutex_lock(&w->lock);
+	if (call->sent && !call->done && call->op == RV_LOCAL_WRITE) {
+		rv_map64_del(&w->calls, call->rq.id); /* only failures are answered */
+		rv_list_del(&call->link);
+	} else if (call->sent && !call->done) {
+		call->given_up = true;
+		late = true;
+	}
+	pthread_mutex_unlock(&w->lock);
+	if (!late)
+		end_given_up(w, call);
+}
+
+void rv_wire_drop_arena(struct rv_wire *w, struct rv_arena *a)
+{
+	uint64_t oldest = UINT64_MAX;
+
+	pthread_mutex_lock(&w->lock);
+	rv_arena_map_drop(&w->arenas, a, w->last_id);
+	if (!rv_list_empty(&w->order))
+		oldest = RV_LIST_ENTRY(w->order.next, struct rv_call, link)->rq.id;
+	rv_arena_map_sweep(&w->arenas, oldest);
+	pthread_mutex_unlock(&w->lock);
+}
+
+/* The whole. */
+
+void rv_wire_init(struct rv_wire *w, int fd)
+{
+	memset(w, 0, sizeof(*w));
+	w->fd = fd;
+	rv_list_init(&w->order);
+	rv_list_init(&w->undo);
+	pthread_mutex_init(&w->lock, NULL);
+	pthread_mutex_init(&w->send_lock, NULL);
+}
+
+/* The daemon may reuse the ranges at once: nothing of them is mapped here any more. */
+static void give_all_back(struct rv_wire *w)
+{
+	uint64_t deadline_ns = rv_sat_add(rv_clock_ns(), POST_NS);
+	struct rv_local_req rq = {0};
+	size_t pos = 0;
+	void *token;
+
+	while ((token = rv_map64_next(&w->tokens, &pos))) {
+		rq.token = (uintptr_t)token;
+		if (send_frame(w, RV_LOCAL_FREE, &rq, NULL, 0, deadline_ns))
+			break;
+	}
+	rv_map64_fini(&w->tokens);
+}
+
+void rv_wire_fini(struct rv_wire *w)
+{
+	struct rv_list *it;
+
+	rv_arena_map_fini(&w->arenas, true);
+	give_all_back(w);
+	rv_list_splice(&w->undo, &w->order);
+	while ((it = rv_list_pop(&w->undo)))
+		rv_call_free(RV_LIST_ENTRY(it, struct rv_call, link));
+	rv_map64_fini(&w->calls);
+	free(w->rx.payload);
+	while (w->rx.fd_nr)
+		close(take_fd(&w->rx));
+	close(w->fd);
+	pthread_mutex_destroy(&w->lock);
+	pthread_mutex_destroy(&w->send_lock);
+}

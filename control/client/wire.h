@@ -1,0 +1,124 @@
+/*
+ * wire.h - requests and replies on one socket, from any number of threads.
+ *
+ *   call new -> sent -----reply-----> done -> free          (its waiter frees it)
+ *                 '--given up--reply or end--> free         (the reader frees it, after undoing it)
+ *
+ * Nobody has a thread of ours: of those who wait for a reply one reads, hands each reply to its waiter, and
+ * passes the reading on when its own has come. Once the connection is broken every call fails the same way.
+ */
+#ifndef RV_CONTROL_CLIENT_WIRE_H
+#define RV_CONTROL_CLIENT_WIRE_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "control/client/arena_map.h"
+#include "control/local/local_proto.h"
+#include "dataplane/base/list.h"
+#include "dataplane/base/map64.h"
+
+#define RV_WIRE_TEXT 400
+#define RV_WIRE_FDS  32
+#define RV_WIRE_BUF  16384
+
+/** One request. @owns whoever made it, until rv_wire_give_up() */
+struct rv_call {
+	struct rv_list link; /* calls under way, oldest first; then those to undo */
+	struct rv_local_req rq;
+	uint8_t op;
+	bool sent, done, waiting, given_up;
+	pthread_cond_t changed;
+
+	/* The answer, once done. */
+	int rc;
+	struct rv_local_rep rep;
+	struct rv_arena *arena; /* with one hold, if the reply names one */
+	char *payload;		/* terminated; NULL when empty */
+	size_t payload_len;
+	char text[RV_WIRE_TEXT]; /* why rc is not 0 */
+};
+
+/** What has arrived of a frame. Only the reading thread looks at it. */
+struct rv_wire_rx {
+	uint8_t buf[RV_WIRE_BUF];
+	size_t begin, end; /* bytes of buf that were not used yet */
+	bool in_payload;
+	struct rv_local_preamble pre;
+	struct rv_local_rep rep;
+	char *payload;
+	size_t payload_got;
+	int fd[RV_WIRE_FDS]; /* descriptors that came, in order */
+	unsigned fd_nr;
+};
+
+struct rv_wire {
+	int fd;
+	pthread_mutex_t send_lock; /* one frame at a time; taken before `lock`, never inside it */
+	pthread_mutex_t lock;	   /* all below but rx */
+	struct rv_map64 calls;	   /* by id */
+	struct rv_list order;
+	uint64_t last_id;
+	bool reading;
+	int dead; /* 0, or why nothing works any more */
+	char dead_text[RV_WIRE_TEXT];
+	struct rv_arena_map arenas;
+	struct rv_list undo;	/* calls given up whose reply came */
+	struct rv_map64 tokens; /* buffers and views that were not given back */
+
+	struct rv_wire_rx rx; /* the reading thread's */
+};
+
+/** @owns takes over @fd */
+void rv_wire_init(struct rv_wire *w, int fd);
+
+/** Unmap everything, give every buffer back, close. No thread may be inside. */
+void rv_wire_fini(struct rv_wire *w);
+
+/** A request of operation @op, zeroed. @return NULL without memory */
+struct rv_call *rv_call_new(uint8_t op);
+void rv_call_free(struct rv_call *call);
+
+/**
+ * Send a call's request with a payload; its reply will find it.
+ *
+ * @param deadline_ns  rv_clock_ns() when to stop trying; RV_NEVER: no limit
+ * @return 0, or a negative errno with call->text
+ * @thread any
+ */
+int rv_wire_send(struct rv_wire *w, struct rv_call *call, const void *payload, size_t len,
+		 uint64_t deadline_ns);
+
+/** The same request once more with other bytes: WRITE. The call must have been sent. @thread any */
+int rv_wire_send_more(struct rv_wire *w, struct rv_call *call, const void *payload, size_t len,
+		      uint64_t deadline_ns);
+
+/** Send without expecting a reply; a failure shows in later calls. @thread any */
+void rv_wire_post(struct rv_wire *w, uint8_t op, const struct rv_local_req *rq);
+
+/**
+ * Wait for a call's reply.
+ *
+ * @return call->rc, or -ETIMEDOUT with call->text and the call still under way: give it up
+ * @thread any
+ */
+int rv_wire_wait(struct rv_wire *w, struct rv_call *call, uint64_t deadline_ns);
+
+/** Has a reply come? @thread any */
+bool rv_wire_done(struct rv_wire *w, struct rv_call *call);
+
+/**
+ * Nobody waits for this call any more. What a late reply brings is given back: a buffer is freed, a lease
+ * detached, a slot dropped.
+ *
+ * @owns takes over @call, done or not
+ * @thread any
+ */
+void rv_wire_give_up(struct rv_wire *w, struct rv_call *call);
+
+/** Let go of one hold on an arena; its FREE or COMMIT must be on its way. @thread any */
+void rv_wire_drop_arena(struct rv_wire *w, struct rv_arena *a);
+
+#endif

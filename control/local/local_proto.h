@@ -1,0 +1,159 @@
+/*
+ * local_proto.h - what a program and its node's daemon say over the UNIX socket.
+ *
+ *   preamble (11)   u16be RV_LOCAL_MAGIC | u8 op | u32be header length | u32be payload length
+ *   header          one of the structs below, as it is in memory (both ends are on one machine)
+ *   payload         text or bytes, as the operation says
+ *
+ * The client speaks first, with HELLO. Each request has an id of its choice, echoed in the one reply; replies
+ * come in any order. A reply's op is its request's | RV_LOCAL_REPLY. Its `rc` is 0 or a negative errno, and on
+ * a failure its payload is one line of text that explains it. A newer client may send a longer header: what
+ * is beyond the daemon's struct is ignored; what an older client leaves out reads as zero.
+ *
+ * A reply that names an arena for the first time in a session carries its descriptor (SCM_RIGHTS). An arena's
+ * id is never reused.
+ */
+#ifndef RV_CONTROL_LOCAL_LOCAL_PROTO_H
+#define RV_CONTROL_LOCAL_LOCAL_PROTO_H
+
+#include <errno.h>
+#include <stdint.h>
+
+#include "dataplane/base/bytes.h"
+
+#define RV_LOCAL_MAGIC	  0x5256u
+#define RV_LOCAL_VERSION  1u
+#define RV_LOCAL_PREAMBLE 11u
+#define RV_LOCAL_REPLY	  0x80u
+
+#define RV_LOCAL_HEADER_MAX  512u
+#define RV_LOCAL_PAYLOAD_MAX (4u << 20)
+
+enum rv_local_op {
+	RV_LOCAL_HELLO = 1,
+	RV_LOCAL_ALLOC,	 /* a buffer to fill: by WRITE, or (shared) by the client itself */
+	RV_LOCAL_WRITE,	 /* bytes into a buffer of ALLOC; answered only when it fails */
+	RV_LOCAL_COMMIT, /* name a buffer's bytes: the handle */
+	RV_LOCAL_FREE,	 /* give a buffer or a view back; no reply */
+	RV_LOCAL_GET,
+	RV_LOCAL_METADATA,
+	RV_LOCAL_REF,
+	RV_LOCAL_DETACH,
+	RV_LOCAL_RELEASE,
+	RV_LOCAL_DROP,
+	RV_LOCAL_PEER_ADD,  /* payload: PeerInfo, JSON or msgpack; or nothing, with host and port */
+	RV_LOCAL_PEER_INFO, /* reply payload: this node's PeerInfo */
+	RV_LOCAL_LIST,	    /* reply payload: JSON */
+};
+
+/** ALLOC, COMMIT flags. */
+#define RV_LOCAL_PLAIN	 1u /* not in registered memory */
+#define RV_LOCAL_SHARED	 2u /* ALLOC: the client maps it writable and fills it itself */
+#define RV_LOCAL_SESSION 4u /* COMMIT: the slot ends with this session */
+/** ALLOC: no plain memory where registered memory is not to be had (-ENOSPC instead). */
+#define RV_LOCAL_STRICT	 8u
+
+enum rv_local_list {
+	RV_LOCAL_LIST_STATUS,
+	RV_LOCAL_LIST_SLOTS,
+	RV_LOCAL_LIST_LEASES,
+	RV_LOCAL_LIST_ARENAS,
+	RV_LOCAL_LIST_PEERS,
+};
+
+#define RV_LOCAL_PATH_ANY     0u
+#define RV_LOCAL_PATH_RDMA    1u
+#define RV_LOCAL_PATH_CHUNKED 2u
+
+/** GET flags. */
+#define RV_LOCAL_KEEP 1u /* the lease outlives this session */
+
+#define RV_LOCAL_HOST 256u
+#define RV_LOCAL_NAME 64u
+
+/** Request header of every operation; an operation reads the fields that its row names. */
+struct rv_local_req {
+	uint64_t id;
+	uint32_t version; /* HELLO */
+	uint32_t flags;
+	uint64_t token;	 /* WRITE, COMMIT, FREE: a buffer or view */
+	uint64_t len;	 /* ALLOC; COMMIT: bytes used of the buffer */
+	uint64_t off;	 /* WRITE: where the payload goes */
+	uint64_t ttl_ns; /* COMMIT: 0 takes the node's default */
+	uint32_t refs;	 /* COMMIT: references to start with, 0 means 1 */
+	uint32_t path;	 /* GET: RV_LOCAL_PATH_* */
+	uint64_t worker; /* the handle of GET, METADATA, REF, DETACH, RELEASE, DROP */
+	uint64_t local;
+	uint64_t lease_id;   /* DETACH, RELEASE */
+	uint64_t timeout_ns; /* 0: the node's call timeout for each step */
+	uint32_t what;	     /* LIST: enum rv_local_list; PEER_INFO: 1 for msgpack */
+	uint32_t
+		port; /* with host: where the owner is (GET, METADATA, REF, DETACH, RELEASE), or the peer */
+	char host[RV_LOCAL_HOST]; /* an IP literal, terminated; empty: not told */
+	char name[RV_LOCAL_NAME]; /* PEER_ADD; terminated */
+};
+
+/** Reply header of every operation. */
+struct rv_local_rep {
+	uint64_t id;
+	int32_t rc;
+	uint32_t version; /* HELLO: the daemon's */
+	uint64_t worker;  /* HELLO: this node; COMMIT: the handle; PEER_ADD: the peer */
+	uint64_t local;	  /* COMMIT */
+	uint64_t
+		token; /* ALLOC, GET: names the buffer or view until FREE; 0: nothing to give back */
+	uint32_t arena;	 /* ALLOC (shared), GET: where the bytes are */
+	uint32_t has_fd; /* a descriptor comes along: the arena's */
+	uint64_t arena_len;
+	uint64_t off;	     /* in the arena */
+	uint64_t len;	     /* ALLOC: the buffer's; GET, METADATA: the payload's */
+	uint64_t lease_id;   /* GET */
+	uint64_t refcount;   /* METADATA */
+	uint64_t elapsed_ns; /* GET: in the daemon */
+	uint32_t pinned;     /* METADATA, COMMIT: in registered memory */
+	uint32_t path;	     /* GET: enum rv_path: 0 local, 1 chunked, 2 rdma */
+	uint32_t writable;   /* the arena may be mapped writable */
+	uint32_t
+		single_use; /* the arena holds these bytes only: unmap it when they are given back */
+	uint32_t
+		refusal; /* ALLOC: why it is plain: 0 not, 1 budget, 2 pool_exhausted, 3 kill switch, 4 no RDMA here */
+	char path_name[64]; /* GET: "ucx tcp", "chunked tcp", "local" */
+};
+
+struct rv_local_preamble {
+	uint8_t op;
+	uint32_t header_len;
+	uint32_t payload_len;
+};
+
+static inline void rv_local_preamble_put(uint8_t p[RV_LOCAL_PREAMBLE],
+					 const struct rv_local_preamble *in)
+{
+	struct rv_writer w = rv_writer(p, RV_LOCAL_PREAMBLE);
+
+	rv_put_be(&w, RV_LOCAL_MAGIC, 2);
+	rv_put_u8(&w, in->op);
+	rv_put_be(&w, in->header_len, 4);
+	rv_put_be(&w, in->payload_len, 4);
+}
+
+/** @return 0, or -EPROTO: not this protocol, or a part too long */
+static inline int rv_local_preamble_take(const uint8_t p[RV_LOCAL_PREAMBLE],
+					 struct rv_local_preamble *out)
+{
+	struct rv_cursor c = rv_cursor(p, RV_LOCAL_PREAMBLE);
+	uint16_t magic = rv_take_be16(&c);
+
+	out->op = rv_take_u8(&c);
+	out->header_len = rv_take_be32(&c);
+	out->payload_len = rv_take_be32(&c);
+	if (magic != RV_LOCAL_MAGIC || out->header_len > RV_LOCAL_HEADER_MAX ||
+	    out->payload_len > RV_LOCAL_PAYLOAD_MAX)
+		return -EPROTO;
+	return 0;
+}
+
+_Static_assert(sizeof(struct rv_local_req) <= RV_LOCAL_HEADER_MAX, "fits");
+_Static_assert(sizeof(struct rv_local_rep) <= RV_LOCAL_HEADER_MAX, "fits");
+
+#endif

@@ -1,0 +1,410 @@
+#include "control/local/session.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "control/local/lists.h"
+#include "control/local/local_proto.h"
+#include "control/local/session_impl.h"
+#include "dataplane/base/check.h"
+#include "dataplane/base/err.h"
+#include "dataplane/base/log.h"
+#include "dataplane/base/units.h"
+
+static void release_all(struct session *s);
+
+/* Replies. */
+
+void rv_session_reply(struct session *s, const struct rv_local_rep *rep, unsigned op,
+		      const void *payload, size_t len, int fd)
+{
+	if (!s->open)
+		return;
+	if (rv_conn_send(&s->conn, op | RV_LOCAL_REPLY, rep, sizeof(*rep), payload, len, fd, NULL,
+			 NULL))
+		rv_conn_close(&s->conn, -ENOMEM);
+}
+
+void rv_session_refuse(struct session *s, const struct rv_local_req *rq, unsigned op, int rc,
+		       const char *fmt, ...)
+{
+	struct rv_local_rep rep = {.id = rq->id, .rc = rc};
+	char text[400];
+	va_list ap;
+	int n;
+
+	va_start(ap, fmt);
+	n = vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	n = n < (int)sizeof(text) ? n : (int)sizeof(text) - 1;
+	rv_session_reply(s, &rep, op, text, (size_t)n, -1);
+}
+
+struct pending *rv_pending_new(struct session *s, unsigned op, const struct rv_local_req *rq)
+{
+	struct pending *p = calloc(1, sizeof(*p));
+
+	if (!p)
+		return NULL;
+	p->s = s;
+	p->op = op;
+	p->rq = *rq;
+	s->refs++;
+	s->local->pending++;
+	return p;
+}
+
+void rv_pending_end(struct pending *p)
+{
+	struct session *s = p->s;
+
+	s->local->pending--;
+	free(p);
+	rv_session_drop(s);
+}
+
+void rv_pending_refuse(struct pending *p, int rc, const char *text)
+{
+	rv_session_refuse(p->s, &p->rq, p->op, rc, "%s", text && *text ? text : rv_err_name(rc));
+	rv_pending_end(p);
+}
+
+struct rv_port *rv_session_port(const struct session *s)
+{
+	return s->local->conf.reactor->port;
+}
+
+/* A cell for @p; without one the request is refused. */
+struct rv_cell *rv_pending_cell(struct pending *p)
+{
+	struct rv_cell *c = rv_cell_alloc(rv_session_port(p->s));
+
+	if (!c) {
+		rv_pending_refuse(p, -EAGAIN, "the daemon is too busy, try again");
+		return NULL;
+	}
+	c->ctx = p;
+	return c;
+}
+
+static void run_hello(struct session *s, const struct rv_local_req *rq)
+{
+	struct rv_local_rep rep = {.id = rq->id,
+				   .version = RV_LOCAL_VERSION,
+				   .worker = s->local->conf.worker};
+
+	if (rq->version < 1) {
+		rv_session_refuse(s, rq, RV_LOCAL_HELLO, -EPROTO,
+				  "version %u of the local protocol is not spoken here",
+				  rq->version);
+		return;
+	}
+	s->greeted = true;
+	rv_session_reply(s, &rep, RV_LOCAL_HELLO, NULL, 0, -1);
+}
+
+/* Frames. */
+
+static struct session *of_conn(struct rv_conn *c)
+{
+	return RV_CONTAINER(c, struct session, conn);
+}
+
+static int decode(const uint8_t p[RV_FRAME_PREAMBLE], struct rv_preamble *out)
+{
+	struct rv_local_preamble lp;
+	int rc = rv_local_preamble_take(p, &lp);
+
+	if (rc)
+		return rc;
+	*out = (struct rv_preamble){(enum rv_frame_type)lp.op, lp.header_len, lp.payload_len};
+	return 0;
+}
+
+static void encode(uint8_t p[RV_FRAME_PREAMBLE], const struct rv_preamble *in)
+{
+	struct rv_local_preamble lp = {(uint8_t)in->type, in->header_len, in->payload_len};
+
+	rv_local_preamble_put(p, &lp);
+}
+
+static void take_request(const struct rv_preamble *pre, const uint8_t *header,
+			 struct rv_local_req *rq)
+{
+	memset(rq, 0, sizeof(*rq));
+	memcpy(rq, header, rv_min_u64(pre->header_len, sizeof(*rq)));
+	rq->host[sizeof(rq->host) - 1] = '\0';
+	rq->name[sizeof(rq->name) - 1] = '\0';
+}
+
+static void *on_place(struct rv_conn *c, const struct rv_preamble *pre, const uint8_t *header)
+{
+	struct session *s = of_conn(c);
+	struct rv_local_req rq;
+
+	if (pre->type != (enum rv_frame_type)RV_LOCAL_WRITE || !s->greeted)
+		return NULL;
+	take_request(pre, header, &rq);
+	return rv_session_write_place(s, &rq, pre->payload_len);
+}
+
+static void on_frame(struct rv_conn *c, const struct rv_preamble *pre, const uint8_t *header,
+		     const uint8_t *payload, bool placed)
+{
+	struct session *s = of_conn(c);
+	unsigned op = (unsigned)pre->type;
+	struct rv_local_req rq;
+
+	take_request(pre, header, &rq);
+	if (!s->greeted && op != RV_LOCAL_HELLO) {
+		rv_session_refuse(s, &rq, op, -EPROTO, "the first request must be HELLO");
+		rv_conn_finish(c, -EPROTO);
+		return;
+	}
+	switch ((enum rv_local_op)op) {
+	case RV_LOCAL_HELLO:
+		run_hello(s, &rq);
+		break;
+	case RV_LOCAL_ALLOC:
+		rv_session_alloc(s, &rq);
+		break;
+	case RV_LOCAL_WRITE:
+		rv_session_write(s, &rq, pre->payload_len, placed);
+		break;
+	case RV_LOCAL_COMMIT:
+		rv_session_commit(s, &rq);
+		break;
+	case RV_LOCAL_FREE:
+		rv_session_free(s, &rq);
+		break;
+	case RV_LOCAL_GET:
+	case RV_LOCAL_METADATA:
+	case RV_LOCAL_REF:
+	case RV_LOCAL_DETACH:
+	case RV_LOCAL_RELEASE:
+	case RV_LOCAL_DROP:
+		rv_session_op(s, op, &rq);
+		break;
+	case RV_LOCAL_PEER_ADD:
+		rv_session_peer_add(s, &rq, payload, pre->payload_len);
+		break;
+	case RV_LOCAL_PEER_INFO:
+		rv_session_peer_info(s, &rq);
+		break;
+	case RV_LOCAL_LIST:
+		rv_local_list(s, &rq);
+		break;
+	default:
+		rv_session_refuse(s, &rq, op, -ENOTSUP, "operation %u is not known to this daemon",
+				  op);
+		break;
+	}
+}
+
+/* The end of a session. */
+
+static void engine_told(struct rv_port *port, struct rv_cell *c)
+{
+	struct pending *p = c->ctx;
+
+	rv_cell_free(port, c);
+	rv_pending_end(p);
+}
+
+static void tell_engines(struct session *s)
+{
+	static const struct rv_local_req none;
+
+	for (unsigned i = 0; i < s->local->conf.engines->nr; i++) {
+		struct pending *p = rv_pending_new(s, 0, &none);
+		struct rv_cell *c = p ? rv_cell_alloc(rv_session_port(s)) : NULL;
+
+		if (!c) {
+			rv_log_warn("local: no cell to end session %" PRIu64 " on core %u", s->id,
+				    i);
+			if (p)
+				rv_pending_end(p);
+			continue;
+		}
+		c->ctx = p;
+		*(struct rv_msg_session_end *)(void *)c->body =
+			(struct rv_msg_session_end){s->local->conf.engines->engine[i], s->id};
+		c->run = rv_engine_run_session_end;
+		c->done = engine_told;
+		rv_engine_send(rv_session_port(s), s->local->conf.engines->engine[i], c);
+	}
+}
+
+/* The process can touch nothing any more: every range it held goes back. */
+static void release_all(struct session *s)
+{
+	struct buffer *b;
+	size_t pos;
+	bool again = true;
+
+	if (s->gone)
+		return;
+	s->gone = true;
+	while (again) {
+		again = false;
+		pos = 0;
+		while ((b = rv_map64_next(&s->buffers, &pos))) {
+			if (b->busy)
+				continue; /* committed() ends it */
+			rv_buffer_free(s, b, true);
+			again = true;
+			break;
+		}
+	}
+	tell_engines(s);
+	rv_session_drop(s);
+}
+
+static void process_ended(struct rv_op *op, int res, uint32_t flags)
+{
+	struct session *s = RV_CONTAINER(op, struct session, exit_op);
+
+	(void)res;
+	(void)flags;
+	close(s->pidfd);
+	s->pidfd = -1;
+	s->process_over = true;
+	if (s->open)
+		rv_conn_close(&s->conn, -ECONNRESET);
+	else
+		release_all(s);
+	rv_session_drop(s);
+}
+
+static void on_closed(struct rv_conn *c, int rc)
+{
+	struct session *s = of_conn(c);
+
+	(void)rc;
+	s->open = false;
+	rv_session_end_leases(s);
+	rv_counter_sub(&s->local->open, 1);
+	/* Closed in good order it has nothing mapped that we gave it; else wait for the process to end. */
+	if (s->process_over || s->pidfd < 0 || !s->buffers.nr || s->local->stopping)
+		release_all(s);
+	rv_session_drop(s);
+}
+
+void rv_session_drop(struct session *s)
+{
+	if (--s->refs)
+		return;
+	RV_CHECK(!s->buffers.nr);
+	rv_list_del(&s->link);
+	rv_map64_fini(&s->buffers);
+	rv_map64_fini(&s->shown);
+	free(s);
+}
+
+static const struct rv_conn_ops conn_ops = {
+	.decode = decode,
+	.encode = encode,
+	.place = on_place,
+	.frame = on_frame,
+	.closed = on_closed,
+};
+
+static void watch_process(struct session *s, pid_t pid)
+{
+	struct io_uring_sqe *sqe;
+
+	s->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+	if (s->pidfd < 0)
+		return;
+	s->exit_op.done = process_ended;
+	sqe = rv_uring_sqe(s->local->conf.ring);
+	io_uring_prep_poll_add(sqe, s->pidfd, POLLIN);
+	rv_uring_bind(s->local->conf.ring, sqe, &s->exit_op);
+	s->refs++;
+}
+
+static void accepted(void *user, int fd)
+{
+	struct rv_local *l = user;
+	struct session *s = calloc(1, sizeof(*s));
+	struct ucred cred;
+	socklen_t len = sizeof(cred);
+	int buf = 4 << 20;
+
+	if (!s || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len)) {
+		free(s);
+		close(fd);
+		return;
+	}
+	setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &buf, sizeof(buf));
+	s->local = l;
+	s->id = ++l->last_session;
+	s->uid = cred.uid;
+	s->home = l->conf.engines->engine[s->id % l->conf.engines->nr];
+	s->refs = 2; /* the connection's, and the memory's until release_all() */
+	s->open = true;
+	rv_list_init(&s->leases);
+	rv_list_push(&l->sessions, &s->link);
+	rv_counter_add(&l->open, 1);
+	rv_conn_open(&s->conn, &conn_ops, l->conf.ring, l->conf.reactor, fd);
+	watch_process(s, cred.pid);
+}
+
+struct rv_local *rv_local_create(const struct rv_local_conf *conf)
+{
+	struct rv_local *l = calloc(1, sizeof(*l));
+
+	if (!l)
+		return NULL;
+	l->conf = *conf;
+	l->retry.fn = rv_local_retry_drops;
+	rv_list_init(&l->sessions);
+	rv_list_init(&l->drops);
+	return l;
+}
+
+void rv_local_listen(struct rv_local *l, int fd)
+{
+	rv_listener_start(&l->listener, l->conf.ring, l->conf.reactor, fd, accepted, l);
+}
+
+unsigned rv_local_stop(struct rv_local *l)
+{
+	struct rv_list *it;
+	unsigned left = 0;
+
+	l->stopping = true;
+	rv_listener_stop(&l->listener);
+	RV_LIST_EACH(it, &l->sessions)
+	{
+		struct session *s = RV_LIST_ENTRY(it, struct session, link);
+
+		left++;
+		if (s->open)
+			rv_conn_close(&s->conn, -ESHUTDOWN);
+		if (s->exit_op.pending)
+			rv_uring_cancel(l->conf.ring, &s->exit_op);
+	}
+	return left + l->listener.op.pending + !rv_list_empty(&l->drops);
+}
+
+void rv_local_destroy(struct rv_local *l)
+{
+	if (!l)
+		return;
+	RV_CHECK(rv_list_empty(&l->sessions));
+	free(l);
+}
+
+uint64_t rv_local_sessions(const struct rv_local *l)
+{
+	return rv_counter_get(&l->open);
+}

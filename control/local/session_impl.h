@@ -1,0 +1,125 @@
+/*
+ * session_impl.h - what session.c and lists.c share. Nobody else includes this.
+ */
+#ifndef RV_CONTROL_LOCAL_SESSION_IMPL_H
+#define RV_CONTROL_LOCAL_SESSION_IMPL_H
+
+#include "control/local/local_proto.h"
+#include "control/local/session.h"
+#include "control/uring/conn.h"
+#include "dataplane/base/map64.h"
+
+/** A range the client may touch: a buffer it fills, or a view of what it got. */
+struct buffer {
+	uint64_t token;
+	struct rv_engine *engine;
+	struct rv_block *block; /* with one hold; NULL when empty */
+	uint64_t len;
+	uint32_t arena;
+	bool single_use; /* the arena is this block's alone */
+	bool fillable;	 /* by WRITE */
+	bool view;
+	bool busy; /* being committed */
+	bool wants_pinned;
+};
+
+struct lease {
+	struct rv_list link;
+	struct rv_handle handle;
+	uint64_t id;
+};
+
+struct session {
+	struct rv_list link;
+	struct rv_local *local;
+	struct rv_conn conn;
+	unsigned refs;
+	bool open, greeted;
+	bool gone;	   /* its ranges were given back */
+	bool process_over; /* the process has ended */
+	uint64_t id;
+	uid_t uid;
+	int pidfd;
+	struct rv_op exit_op;
+	struct rv_engine *home; /* where it stages and fetches */
+	struct rv_map64 buffers;
+	uint64_t last_token;
+	struct rv_map64 shown; /* arenas whose descriptor was sent */
+	struct rv_list leases;
+};
+
+/** A request that is answered later. */
+struct pending {
+	struct session *s;
+	unsigned op;
+	struct rv_local_req rq;
+	uint64_t deadline_ns;
+};
+
+/** A hold to drop, waiting for a cell. */
+struct drop {
+	struct rv_list link;
+	struct rv_engine *engine;
+	struct rv_block *block;
+};
+
+struct rv_local {
+	struct rv_local_conf conf;
+	struct rv_listener listener;
+	struct rv_list sessions;
+	struct rv_list drops;
+	struct rv_task retry;
+	uint64_t last_session;
+	uint64_t pending;
+	bool stopping;
+	struct rv_counter open;
+};
+
+/* session.c */
+
+/** Remember a request that is answered later; holds the session. @return NULL without memory */
+struct pending *rv_pending_new(struct session *s, unsigned op, const struct rv_local_req *rq);
+void rv_pending_end(struct pending *p);
+/** Refuse it with @text, or the error's name, and end it. */
+void rv_pending_refuse(struct pending *p, int rc, const char *text);
+/** A cell whose ctx is @p; NULL: none is free, and the request was refused. */
+struct rv_cell *rv_pending_cell(struct pending *p);
+struct rv_port *rv_session_port(const struct session *s);
+
+void rv_session_reply(struct session *s, const struct rv_local_rep *rep, unsigned op,
+		      const void *payload, size_t len, int fd);
+void rv_session_refuse(struct session *s, const struct rv_local_req *rq, unsigned op, int rc,
+		       const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+/** One reference less. */
+void rv_session_drop(struct session *s);
+
+/* staging.c */
+void rv_session_alloc(struct session *s, const struct rv_local_req *rq);
+/** Where the payload of a WRITE goes: straight into its buffer; NULL: it does not fit. */
+void *rv_session_write_place(struct session *s, const struct rv_local_req *rq, uint64_t len);
+void rv_session_write(struct session *s, const struct rv_local_req *rq, size_t len, bool placed);
+void rv_session_commit(struct session *s, const struct rv_local_req *rq);
+void rv_session_free(struct session *s, const struct rv_local_req *rq);
+/** Let the client know a range as a buffer or view. @return NULL without memory */
+struct buffer *rv_buffer_add(struct session *s, struct rv_engine *e, struct rv_block *b,
+			     uint64_t len);
+void rv_buffer_free(struct session *s, struct buffer *b, bool give_back);
+/** Say where @b is. @return the arena's descriptor if the session has not seen it, else -1 */
+int rv_session_describe_block(struct session *s, const struct rv_block *b,
+			      struct rv_local_rep *rep);
+/** Drop a hold, now or when a cell is free. */
+void rv_local_drop_block(struct rv_local *l, struct rv_engine *e, struct rv_block *b);
+
+void rv_local_retry_drops(struct rv_reactor *r, struct rv_task *t);
+
+/* fetching.c */
+
+/** GET, METADATA, REF, DETACH, RELEASE, DROP. */
+void rv_session_op(struct session *s, unsigned op, const struct rv_local_req *rq);
+void rv_session_peer_add(struct session *s, const struct rv_local_req *rq, const uint8_t *payload,
+			 size_t len);
+void rv_session_peer_info(struct session *s, const struct rv_local_req *rq);
+/** Detach every lease the session still has. */
+void rv_session_end_leases(struct session *s);
+
+#endif

@@ -1,0 +1,102 @@
+#include "control/messenger/headers.h"
+
+#include <msgpack/pack.h>
+
+#include "control/frame/frame.h"
+#include "control/messenger/mp_read.h"
+#include "dataplane/base/err.h"
+
+int rv_headers_find(const uint8_t *buf, size_t len, const char *key, const char **val,
+		    size_t *val_len)
+{
+	struct rv_cursor c = rv_cursor(buf, len);
+	size_t key_len = strlen(key);
+	const char *found = NULL;
+	size_t found_len = 0;
+	struct rv_mp map;
+
+	if (len == 0)
+		return -ENOENT;
+	map = rv_mp_take(&c);
+	if (map.kind != RV_MP_MAP)
+		return -EPROTO;
+	for (uint32_t i = 0; i < map.nr; i++) {
+		const char *k, *v;
+		size_t k_len, v_len;
+
+		if (!rv_mp_take_text(&c, &k, &k_len) || !rv_mp_take_text(&c, &v, &v_len))
+			return -EPROTO;
+		if (k_len == key_len && memcmp(k, key, key_len) == 0) {
+			found = v;
+			found_len = v_len;
+		}
+	}
+	if (!found)
+		return -ENOENT;
+	*val = found;
+	*val_len = found_len;
+	return 0;
+}
+
+int rv_headers_check(const uint8_t *buf, size_t len)
+{
+	const char *val;
+	size_t val_len;
+	int rc = rv_headers_find(buf, len, "", &val, &val_len);
+
+	return rc == -ENOENT ? 0 : rc;
+}
+
+int rv_headers_find_staged(const uint8_t *buf, size_t len, struct rv_handle *out)
+{
+	const char *val;
+	size_t val_len;
+	int rc = rv_headers_find(buf, len, RV_HEADER_STAGED, &val, &val_len);
+
+	return rc ? rc : rv_handle_parse_text(val, val_len, out);
+}
+
+bool rv_headers_find_ms(const uint8_t *buf, size_t len, const char *key, uint64_t *ms)
+{
+	uint64_t n = 0;
+	const char *val;
+	size_t val_len;
+
+	if (rv_headers_find(buf, len, key, &val, &val_len))
+		return false;
+	for (size_t i = 0; i < val_len; i++) {
+		if (val[i] < '0' || val[i] > '9')
+			return false;
+		if (__builtin_mul_overflow(n, 10u, &n) ||
+		    __builtin_add_overflow(n, (uint64_t)(val[i] - '0'), &n))
+			return false;
+	}
+	if (n == 0)
+		return false;
+	*ms = n;
+	return true;
+}
+
+static void put_str(msgpack_packer *pk, const char *s, size_t len)
+{
+	msgpack_pack_str(pk, len);
+	msgpack_pack_str_body(pk, s, len);
+}
+
+int rv_headers_encode(struct rv_writer *w, const struct rv_header_pair *pairs, size_t nr)
+{
+	size_t before = w->len;
+	msgpack_packer pk;
+
+	for (size_t i = 0; i < nr; i++)
+		if (pairs[i].val_len > RV_HEADER_VALUE_MAX)
+			return -EINVAL;
+
+	msgpack_packer_init(&pk, w, rv_mp_write);
+	msgpack_pack_map(&pk, nr);
+	for (size_t i = 0; i < nr; i++) {
+		put_str(&pk, pairs[i].key, strlen(pairs[i].key));
+		put_str(&pk, pairs[i].val, pairs[i].val_len);
+	}
+	return w->bad || w->len - before > RV_HEADERS_MAX ? -ENOSPC : 0;
+}

@@ -1,0 +1,60 @@
+/*
+ * headers.h - the map of names and values that a request may carry: msgpack, text to text.
+ *
+ * Keys with a meaning to the protocol start with `_rv`; all others belong to applications and
+ * travel untouched. An absent map (length 0) is fine everywhere here and has no keys.
+ *
+ * @thread any (no state)   @cost O(bytes), no allocation
+ */
+#ifndef RV_CONTROL_MESSENGER_HEADERS_H
+#define RV_CONTROL_MESSENGER_HEADERS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "dataplane/base/bytes.h"
+#include "dataplane/base/handle.h"
+
+/** "The payload is staged under this handle." */
+#define RV_HEADER_STAGED    "_rv"
+/** How long the sender's call may still take, and how long its staged slot lives; milliseconds. */
+#define RV_HEADER_BUDGET_MS "_rv_budget_ms"
+#define RV_HEADER_LEASE_MS  "_rv_lease_ms"
+
+/** Longest value that a sender may put in. */
+#define RV_HEADER_VALUE_MAX 1024u
+
+/** Is this a map of text to text? @return 0, or -EPROTO: drop the message */
+int rv_headers_check(const uint8_t *buf, size_t len);
+
+/**
+ * Find the value of a key; of several the last, as stock nodes do.
+ *
+ * @param[out] val  borrowed from @buf, not terminated
+ * @return 0; -ENOENT; -EPROTO for a map that rv_headers_check() refuses
+ */
+int rv_headers_find(const uint8_t *buf, size_t len, const char *key, const char **val,
+		    size_t *val_len);
+
+/** The handle of a staged payload. @return 0; -ENOENT; -EPROTO; -EINVAL or -ERANGE: not a handle */
+int rv_headers_find_staged(const uint8_t *buf, size_t len, struct rv_handle *out);
+
+/** Milliseconds. @return false when absent, empty, 0, over 2^64 - 1 or not a plain decimal */
+bool rv_headers_find_ms(const uint8_t *buf, size_t len, const char *key, uint64_t *ms);
+
+struct rv_header_pair {
+	const char *key;
+	const char *val; /* UTF-8, not terminated */
+	size_t val_len;
+};
+
+/**
+ * Write a map of @nr pairs, in their order.
+ *
+ * @return 0; -EINVAL for a value over RV_HEADER_VALUE_MAX; -ENOSPC when it does not fit, or is over
+ *         RV_HEADERS_MAX
+ */
+int rv_headers_encode(struct rv_writer *w, const struct rv_header_pair *pairs, size_t nr);
+
+#endif

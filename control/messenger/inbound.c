@@ -1,0 +1,760 @@
+/*
+ * Requests from peers: the built-in handlers, and the transfers whose chunks are pulled.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "control/json/rv_codec.h"
+#include "control/messenger/headers.h"
+#include "control/messenger/messenger_impl.h"
+#include "dataplane/base/check.h"
+#include "dataplane/base/clock.h"
+#include "dataplane/base/err.h"
+#include "dataplane/base/log.h"
+#include "dataplane/base/units.h"
+#include "dataplane/engine/chunk_plan.h"
+
+#define DEFER_NS RV_MS(1)
+
+/* A request being answered; copied into a cell's context where the answer comes later. */
+struct request {
+	struct rv_mlink *link;
+	struct rv_msg_id id;
+	enum rv_call_kind kind;
+	uint64_t arrival_ns;
+};
+
+struct handler {
+	const char *name;
+	bool am; /* gives no result: velo's "am" handlers */
+	bool while_draining;
+	void (*run)(struct rv_messenger *m, const struct request *rq, const uint8_t *body,
+		    size_t len);
+};
+
+/* Answers. */
+
+static void send_ack(struct rv_mlink *l, const struct rv_msg_id *id, bool error, const char *text,
+		     size_t len)
+{
+	struct rv_ack_header h = {.error = error, .id = *id};
+	uint8_t head[RV_ACK_HEADER_LEN];
+	struct rv_writer w = rv_writer(head, sizeof(head));
+
+	rv_ack_header_encode(&w, &h);
+	if (l->link)
+		l->link->ops->send(l->link, RV_FRAME_ACK, head, w.len, text, len, NULL, NULL);
+}
+
+static int send_response(struct rv_mlink *l, const struct rv_msg_id *id, bool error,
+			 const void *body, size_t len, rv_sent_fn *sent, void *ctx)
+{
+	struct rv_response_header h = {.id = *id, .outcome = error};
+	uint8_t head[RV_RESPONSE_HEADER_MIN];
+	struct rv_writer w = rv_writer(head, sizeof(head));
+
+	rv_response_header_encode(&w, &h);
+	if (!l->link)
+		return -ESHUTDOWN;
+	return l->link->ops->send(l->link, RV_FRAME_RESPONSE, head, w.len, body, len, sent, ctx);
+}
+
+static void answer_ok(const struct request *rq, const void *body, size_t len)
+{
+	if (rq->kind == RV_CALL_UNARY)
+		send_response(rq->link, &rq->id, false, body, len, NULL, NULL);
+	else if (rq->kind == RV_CALL_SYNC)
+		send_ack(rq->link, &rq->id, false, NULL, 0);
+}
+
+static void __attribute__((format(printf, 2, 3)))
+answer_error(const struct request *rq, const char *fmt, ...)
+{
+	char text[512];
+	va_list ap;
+	int n;
+
+	va_start(ap, fmt);
+	n = vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	n = n < (int)sizeof(text) ? n : (int)sizeof(text) - 1;
+	if (rq->kind == RV_CALL_UNARY)
+		send_response(rq->link, &rq->id, true, text, (size_t)n, NULL, NULL);
+	else if (rq->kind == RV_CALL_SYNC)
+		send_ack(rq->link, &rq->id, true, text, (size_t)n);
+}
+
+/* "am" handlers have no result to answer a unary call with; it is an error that says so. */
+static void answer_am(const struct request *rq, const char *name, const char *err)
+{
+	if (rq->kind == RV_CALL_UNARY)
+		answer_error(rq, "Unary message incorrectly routed to AM handler '%s'%s%s", name,
+			     err ? ": " : "", err ? err : "");
+	else if (err)
+		answer_error(rq, "%s", err);
+	else
+		answer_ok(rq, NULL, 0);
+}
+
+/* Later answers: the request rides in a heap record behind the cell. */
+
+struct pending {
+	struct request rq;
+	struct rv_messenger *m;
+	struct rv_handle handle;
+	const char *name;
+};
+
+static struct pending *pending_new(struct rv_messenger *m, const struct request *rq,
+				   struct rv_handle h, struct rv_cell **cell)
+{
+	struct pending *p = malloc(sizeof(*p));
+
+	*cell = p ? rv_cell_alloc(m->reactor->port) : NULL;
+	if (!*cell) {
+		free(p);
+		return NULL;
+	}
+	*p = (struct pending){.rq = *rq, .m = m, .handle = h};
+	(*cell)->ctx = p;
+	rv_mlink_hold(rq->link);
+	rq->link->requests++;
+	m->serving++;
+	return p;
+}
+
+static void pending_end(struct pending *p, struct rv_cell *cell)
+{
+	p->m->serving--;
+	rv_mlink_request_done(p->rq.link);
+	rv_mlink_drop(p->rq.link);
+	rv_cell_free(p->m->reactor->port, cell);
+	free(p);
+}
+
+/* Whose handle is it? Stock nodes look only at the low half; so do we, but a foreign one is not served. */
+static const char *foreign_suffix(const struct rv_messenger *m, uint64_t worker)
+{
+	if (worker == m->conf.worker)
+		return NULL;
+	for (size_t i = 0; i < m->conf.former_nr; i++) {
+		if (m->conf.former[i] == worker)
+			return ": owner restarted";
+	}
+	return ": other owner";
+}
+
+const char *rv_end_cause_suffix(enum rv_end_cause c)
+{
+	switch (c) {
+	case RV_END_RELEASED:
+	case RV_END_DROPPED:
+		return ": released";
+	case RV_END_EXPIRED:
+		return ": expired";
+	case RV_END_NONE:
+	default:
+		return "";
+	}
+}
+
+static void not_found(const struct request *rq, const char *prefix, struct rv_handle h,
+		      const char *suffix)
+{
+	answer_error(rq, "%s: DataHandle(worker=%" PRIu64 ", local=%" PRIu64 ")%s", prefix,
+		     h.worker, h.local, suffix ? suffix : "");
+}
+
+/* The engine that owns @h, or NULL after a refusal was sent. */
+static struct rv_engine *owner_of(struct rv_messenger *m, const struct request *rq,
+				  const char *prefix, struct rv_handle h)
+{
+	const char *foreign = foreign_suffix(m, h.worker);
+	struct rv_engine *e = foreign ? NULL : rv_engine_of(m->conf.engines, h.local);
+
+	if (!e)
+		not_found(rq, prefix, h, foreign);
+	return e;
+}
+
+#define NOT_FOUND     "rendezvous handle not found"
+#define REF_NOT_FOUND "_rv_ref: handle not found"
+#define BUSY	      "rendezvous owner busy"
+
+/* _rv_metadata, _rv_ref */
+
+static void slot_answered(struct rv_port *port, struct rv_cell *cell)
+{
+	struct pending *p = cell->ctx;
+	const struct rv_msg_slot *s = (void *)cell->body;
+	bool ref = s->op == RV_SLOT_REF;
+	char body[RV_BODY_SMALL];
+	struct rv_writer w = rv_writer(body, sizeof(body));
+
+	(void)port;
+	if (s->rc == -ENOENT) {
+		not_found(&p->rq, ref ? REF_NOT_FOUND : NOT_FOUND, p->handle,
+			  rv_end_cause_suffix(s->cause));
+	} else if (s->rc) {
+		answer_error(&p->rq, BUSY);
+	} else if (ref) {
+		answer_ok(&p->rq, NULL, 0);
+	} else {
+		struct rv_body_metadata md = {s->total_len, s->refcount, s->pinned};
+
+		rv_body_metadata_encode(&w, &md);
+		answer_ok(&p->rq, body, w.len);
+	}
+	pending_end(p, cell);
+}
+
+static void run_slot(struct rv_messenger *m, const struct request *rq, struct rv_handle h,
+		     enum rv_slot_op op)
+{
+	struct rv_engine *e = owner_of(m, rq, op == RV_SLOT_REF ? REF_NOT_FOUND : NOT_FOUND, h);
+	struct rv_cell *cell;
+
+	if (!e)
+		return;
+	if (!pending_new(m, rq, h, &cell)) {
+		answer_error(rq, BUSY);
+		return;
+	}
+	*(struct rv_msg_slot *)(void *)cell->body =
+		(struct rv_msg_slot){.engine = e, .op = op, .local = h.local};
+	cell->run = rv_engine_run_slot;
+	cell->done = slot_answered;
+	rv_engine_send(m->reactor->port, e, cell);
+}
+
+static void run_metadata(struct rv_messenger *m, const struct request *rq, const uint8_t *body,
+			 size_t len)
+{
+	struct rv_handle h;
+	const char *why;
+
+	if (rv_body_handle_decode(body, len, &h, &why))
+		answer_error(rq, "Failed to deserialize input: %s", why);
+	else
+		run_slot(m, rq, h, RV_SLOT_METADATA);
+}
+
+static void run_ref(struct rv_messenger *m, const struct request *rq, const uint8_t *body,
+		    size_t len)
+{
+	struct rv_handle h;
+	const char *why;
+
+	if (rv_body_handle_decode(body, len, &h, &why))
+		answer_error(rq, "%s", why);
+	else
+		run_slot(m, rq, h, RV_SLOT_REF);
+}
+
+/* _rv_acquire */
+
+static struct rv_transfer *transfer_new(struct rv_messenger *m, const struct rv_msg_acquire *a)
+{
+	struct rv_transfer *t = rv_idtab_alloc(&m->transfers);
+
+	if (!t)
+		return NULL;
+	t->lease_id = a->lease_id;
+	t->worker = a->worker;
+	t->block = a->block;
+	t->total_len = a->total_len;
+	t->chunk_size = a->chunk_size;
+	if (rv_map64_put(&m->by_lease, a->lease_id, t)) {
+		rv_idtab_free(&m->transfers, t, RV_END_NONE);
+		return NULL;
+	}
+	return t;
+}
+
+static void grant_ready(struct pending *p, const struct rv_msg_acquire *a,
+			const struct rv_transfer *t)
+{
+	char body[RV_BODY_SMALL];
+	struct rv_writer w = rv_writer(body, sizeof(body));
+	struct rv_body_grant g = {
+		.ready =
+			{
+				.lease_id = a->lease_id,
+				.transfer_id = t->rec.id,
+				.total_len = a->total_len,
+				.chunk_size = a->chunk_size,
+				.chunk_count =
+					(uint32_t)rv_chunk_count(a->total_len, a->chunk_size),
+			},
+	};
+
+	rv_body_grant_encode(&w, &g);
+	answer_ok(&p->rq, body, w.len);
+}
+
+static void grant_rdma(struct pending *p, const struct rv_msg_acquire *a)
+{
+	char body[4 * RV_PEER_DESC_MAX + 256];
+	struct rv_writer w = rv_writer(body, sizeof(body));
+	struct rv_body_grant g = {
+		.is_rdma = true,
+		.rdma =
+			{
+				.lease_id = a->lease_id,
+				.descriptor = a->desc,
+				.descriptor_len = a->desc_len,
+				.lease_timeout_ms = a->lease_timeout_ms,
+			},
+	};
+
+	rv_body_grant_encode(&w, &g);
+	answer_ok(&p->rq, body, w.len);
+}
+
+static void lease_forgotten(struct rv_port *port, struct rv_cell *cell)
+{
+	rv_cell_free(port, cell);
+}
+
+/* No transfer could be made: the lease that was granted must not stay. The acquire's own cell takes it back. */
+static void take_lease_back(struct rv_messenger *m, struct rv_cell *cell)
+{
+	struct rv_msg_acquire a = *(struct rv_msg_acquire *)(void *)cell->body;
+
+	*(struct rv_msg_lease *)(void *)cell->body = (struct rv_msg_lease){
+		.engine = a.engine,
+		.op = RV_LEASE_DETACH,
+		.local = a.local,
+		.lease_id = a.lease_id,
+		.worker = a.worker,
+	};
+	cell->run = rv_engine_run_lease;
+	cell->done = lease_forgotten;
+	rv_engine_send(m->reactor->port, a.engine, cell);
+}
+
+static void acquire_answered(struct rv_port *port, struct rv_cell *cell)
+{
+	struct pending *p = cell->ctx;
+	struct rv_messenger *m = p->m;
+	const struct rv_msg_acquire *a = (void *)cell->body;
+	const struct rv_transfer *t;
+
+	(void)port;
+	if (a->rc == -ENOENT) {
+		not_found(&p->rq, NOT_FOUND, p->handle, rv_end_cause_suffix(a->cause));
+	} else if (a->rc) {
+		answer_error(&p->rq, BUSY);
+	} else if (a->answer == RV_ANSWER_RDMA) {
+		grant_rdma(p, a);
+	} else {
+		t = transfer_new(m, a);
+		if (t)
+			grant_ready(p, a, t);
+		else
+			answer_error(&p->rq, BUSY);
+		if (!t) {
+			m->serving--;
+			rv_mlink_request_done(p->rq.link);
+			rv_mlink_drop(p->rq.link);
+			free(p);
+			take_lease_back(m, cell);
+			return;
+		}
+	}
+	pending_end(p, cell);
+}
+
+static void run_acquire(struct rv_messenger *m, const struct request *rq, const uint8_t *body,
+			size_t len)
+{
+	struct rv_body_acquire b;
+	struct rv_engine *e;
+	struct rv_cell *cell;
+	const char *why;
+
+	if (rv_body_acquire_decode(body, len, &b, &why)) {
+		answer_error(rq, "Failed to deserialize input: %s", why);
+		return;
+	}
+	if (rq->kind != RV_CALL_UNARY) {
+		/* Nobody would learn the lease's id, so none is granted. */
+		answer_ok(rq, NULL, 0);
+		return;
+	}
+	e = owner_of(m, rq, NOT_FOUND, b.handle);
+	if (!e)
+		return;
+	if (!pending_new(m, rq, b.handle, &cell)) {
+		answer_error(rq, BUSY);
+		return;
+	}
+	*(struct rv_msg_acquire *)(void *)cell->body = (struct rv_msg_acquire){
+		.engine = e,
+		.local = b.handle.local,
+		.worker = rv_msg_id_worker(&rq->id),
+		.has_offer = b.has_offer,
+		.offer = b.offer,
+	};
+	cell->run = rv_engine_run_acquire;
+	cell->done = acquire_answered;
+	rv_engine_send(m->reactor->port, e, cell);
+}
+
+/* _rv_pull: served right here, from the arena to the socket. */
+
+struct chunk_send {
+	struct rv_messenger *m;
+	struct rv_transfer *t;
+	struct rv_mlink *link;
+	uint64_t len;
+};
+
+static void transfer_free(struct rv_messenger *m, struct rv_transfer *t)
+{
+	struct rv_cell *ending = t->ending;
+
+	rv_idtab_free(&m->transfers, t, RV_END_RELEASED);
+	if (ending)
+		rv_cell_reply(m->reactor->port, ending);
+}
+
+static void chunk_sent(void *ctx, int rc)
+{
+	struct chunk_send *s = ctx;
+
+	if (!rc)
+		rv_counter_add(&s->m->bytes_out, s->len);
+	s->m->serving--;
+	if (!--s->t->sends && s->t->ending)
+		transfer_free(s->m, s->t);
+	rv_mlink_drop(s->link);
+	free(s);
+}
+
+static void send_chunk(struct rv_messenger *m, const struct request *rq, struct rv_transfer *t,
+		       uint64_t index)
+{
+	struct chunk_send *s = malloc(sizeof(*s));
+
+	if (!s) {
+		answer_error(rq, BUSY);
+		return;
+	}
+	*s = (struct chunk_send){m, t, rq->link, rv_chunk_len(index, t->total_len, t->chunk_size)};
+	if (send_response(rq->link, &rq->id, false,
+			  rv_block_ptr(t->block) + rv_chunk_offset(index, t->chunk_size), s->len,
+			  chunk_sent, s)) {
+		free(s);
+		return;
+	}
+	t->sends++;
+	m->serving++;
+	rv_mlink_hold(rq->link);
+}
+
+static void run_pull(struct rv_messenger *m, const struct request *rq, const uint8_t *body,
+		     size_t len)
+{
+	struct rv_body_pull b;
+	struct rv_transfer *t;
+	const char *why;
+
+	if (rv_body_pull_decode(body, len, &b, &why)) {
+		answer_error(rq, "%s", why);
+		return;
+	}
+	t = rv_idtab_get(&m->transfers, b.transfer_id);
+	if (!t || t->ending || t->worker != rv_msg_id_worker(&rq->id) || !t->total_len ||
+	    b.chunk_index >= rv_chunk_count(t->total_len, t->chunk_size)) {
+		answer_error(rq, "chunk not found: transfer_id=%" PRIu64 ", chunk_index=%u",
+			     b.transfer_id, b.chunk_index);
+		return;
+	}
+	if (rq->kind == RV_CALL_UNARY)
+		send_chunk(m, rq, t, b.chunk_index);
+	else
+		answer_ok(rq, NULL, 0);
+}
+
+void rv_messenger_run_transfer_end(struct rv_port *port, struct rv_cell *cell)
+{
+	struct rv_messenger *m = rv_port_user(port);
+	const struct rv_msg_transfer_end *e = (void *)cell->body;
+	struct rv_transfer *t = rv_map64_del(&m->by_lease, e->lease_id);
+
+	if (!t) {
+		rv_cell_reply(port, cell);
+		return;
+	}
+	t->ending = cell;
+	if (!t->sends)
+		transfer_free(m, t);
+}
+
+/* _rv_lease_renew, _rv_detach, _rv_release */
+
+struct deferred {
+	struct rv_list link;
+	struct request rq;
+	struct rv_handle handle;
+	uint64_t lease_id;
+	enum rv_lease_op op;
+};
+
+static const char *lease_op_name(enum rv_lease_op op)
+{
+	static const char *const names[] = {
+		[RV_LEASE_RENEW] = "_rv_lease_renew",
+		[RV_LEASE_DETACH] = "_rv_detach",
+		[RV_LEASE_RELEASE] = "_rv_release",
+	};
+
+	return names[op];
+}
+
+static void lease_answered(struct rv_port *port, struct rv_cell *cell)
+{
+	struct pending *p = cell->ctx;
+	const struct rv_msg_lease *l = (void *)cell->body;
+
+	(void)port;
+	/* Stock owners ack a dead lease too; a nack is what lets our own consumers prove one alive. */
+	answer_am(&p->rq, lease_op_name(l->op),
+		  l->rc ? "rendezvous lease is over: lease lost" : NULL);
+	pending_end(p, cell);
+}
+
+static bool try_lease(struct rv_messenger *m, const struct request *rq, struct rv_handle h,
+		      uint64_t lease_id, enum rv_lease_op op)
+{
+	struct rv_engine *e =
+		foreign_suffix(m, h.worker) ? NULL : rv_engine_of(m->conf.engines, h.local);
+	struct rv_cell *cell;
+
+	if (!e) {
+		answer_am(rq, lease_op_name(op), "rendezvous lease is over: lease lost");
+		return true;
+	}
+	if (!pending_new(m, rq, h, &cell))
+		return false;
+	*(struct rv_msg_lease *)(void *)cell->body = (struct rv_msg_lease){
+		.engine = e,
+		.op = op,
+		.local = h.local,
+		.lease_id = lease_id,
+		.worker = rv_msg_id_worker(&rq->id),
+		.arrival_ns = rq->arrival_ns,
+	};
+	cell->run = rv_engine_run_lease;
+	cell->done = lease_answered;
+	rv_engine_send(m->reactor->port, e, cell);
+	return true;
+}
+
+/* The end of a lease must not get lost because cells are scarce for a moment. */
+static void defer(struct rv_messenger *m, const struct request *rq, struct rv_handle h,
+		  uint64_t lease_id, enum rv_lease_op op)
+{
+	struct deferred *d = malloc(sizeof(*d));
+
+	if (!d) {
+		answer_error(rq, BUSY);
+		return;
+	}
+	*d = (struct deferred){.rq = *rq, .handle = h, .lease_id = lease_id, .op = op};
+	rv_mlink_hold(rq->link);
+	rq->link->requests++; /* enough of these pause the link */
+	rv_list_push(&m->deferred, &d->link);
+	if (!m->deferred_task.timer.armed)
+		rv_task_at(m->reactor, &m->deferred_task, m->reactor->now_ns + DEFER_NS);
+}
+
+static void deferred_due(struct rv_reactor *r, struct rv_task *t)
+{
+	struct rv_messenger *m = RV_CONTAINER(t, struct rv_messenger, deferred_task);
+
+	while (!rv_list_empty(&m->deferred)) {
+		struct deferred *d = RV_LIST_ENTRY(m->deferred.next, struct deferred, link);
+
+		if (!try_lease(m, &d->rq, d->handle, d->lease_id, d->op)) {
+			rv_task_at(r, t, r->now_ns + DEFER_NS);
+			return;
+		}
+		rv_list_del(&d->link);
+		rv_mlink_request_done(d->rq.link);
+		rv_mlink_drop(d->rq.link);
+		free(d);
+	}
+}
+
+static void run_lease(struct rv_messenger *m, const struct request *rq, const uint8_t *body,
+		      size_t len, enum rv_lease_op op)
+{
+	struct rv_body_lease b;
+	const char *why;
+
+	if (rv_body_lease_decode(body, len, &b, &why))
+		answer_am(rq, lease_op_name(op), why);
+	else if (!try_lease(m, rq, b.handle, b.lease_id, op))
+		defer(m, rq, b.handle, b.lease_id, op);
+}
+
+static void run_renew(struct rv_messenger *m, const struct request *rq, const uint8_t *body,
+		      size_t len)
+{
+	run_lease(m, rq, body, len, RV_LEASE_RENEW);
+}
+
+static void run_detach(struct rv_messenger *m, const struct request *rq, const uint8_t *body,
+		       size_t len)
+{
+	run_lease(m, rq, body, len, RV_LEASE_DETACH);
+}
+
+static void run_release(struct rv_messenger *m, const struct request *rq, const uint8_t *body,
+			size_t len)
+{
+	run_lease(m, rq, body, len, RV_LEASE_RELEASE);
+}
+
+/* _hello, _list_handlers */
+
+static void answer_handlers(struct rv_messenger *m, const struct request *rq);
+
+static void run_hello(struct rv_messenger *m, const struct request *rq, const uint8_t *body,
+		      size_t len)
+{
+	struct rv_peer_info pi;
+	const char *why = "";
+	uint64_t worker;
+	int rc = rv_body_hello_decode(body, len, &pi, &why);
+
+	if (rc) {
+		answer_error(rq, "Failed to deserialize input: %s", why);
+		return;
+	}
+	rc = rv_messenger_add_peer(m, &pi, NULL, &worker, &why);
+	rv_peer_info_fini(&pi);
+	if (rc)
+		answer_error(rq, "%s", why);
+	else
+		answer_handlers(m, rq);
+}
+
+static void run_list_handlers(struct rv_messenger *m, const struct request *rq, const uint8_t *body,
+			      size_t len)
+{
+	if (len && (len != 4 || memcmp(body, "null", 4) != 0))
+		answer_error(rq, "Failed to deserialize input: expected null");
+	else
+		answer_handlers(m, rq);
+}
+
+static const struct handler handlers[] = {
+	{"_hello", false, false, run_hello},
+	{"_list_handlers", false, false, run_list_handlers},
+	{"_rv_metadata", false, false, run_metadata},
+	{"_rv_acquire", false, true, run_acquire},
+	{"_rv_pull", false, true, run_pull},
+	{"_rv_ref", false, false, run_ref},
+	{"_rv_detach", true, true, run_detach},
+	{"_rv_release", true, true, run_release},
+	{"_rv_lease_renew", true, true, run_renew},
+};
+
+static void answer_handlers(struct rv_messenger *m, const struct request *rq)
+{
+	struct rv_peer_info pi = {.address = m->address, .address_len = m->address_len};
+	struct rv_writer w = rv_writer(m->scratch, sizeof(m->scratch));
+	const char *names[RV_ARRAY_NR(handlers)];
+
+	for (size_t i = 0; i < RV_ARRAY_NR(handlers); i++)
+		names[i] = handlers[i].name;
+	memcpy(pi.instance, m->conf.instance, sizeof(pi.instance));
+	rv_body_handlers_encode(&w, names, RV_ARRAY_NR(handlers), &pi);
+	if (w.bad)
+		answer_error(rq, "Failed to serialize output: too long");
+	else
+		answer_ok(rq, m->scratch, w.len);
+}
+
+static const struct handler *find_handler(const struct rv_request_header *h)
+{
+	for (size_t i = 0; i < RV_ARRAY_NR(handlers); i++) {
+		if (strlen(handlers[i].name) == h->name_len &&
+		    memcmp(handlers[i].name, h->name, h->name_len) == 0)
+			return &handlers[i];
+	}
+	return NULL;
+}
+
+/* Errors that stock nodes send as an ack whatever the kind of call. */
+static void nack(const struct request *rq, const char *fmt, const char *name, size_t name_len)
+{
+	char text[400];
+	int n;
+
+	if (rq->kind == RV_CALL_FIRE)
+		return;
+	n = snprintf(text, sizeof(text), fmt, (int)rv_min_u64(name_len, 256), name);
+	send_ack(rq->link, &rq->id, true, text, (size_t)n);
+}
+
+void rv_inbound_message(struct rv_messenger *m, struct rv_mlink *l, const struct rv_frame *f)
+{
+	struct rv_request_header h;
+	const struct handler *hd;
+	struct request rq;
+	struct rv_handle staged;
+
+	if (rv_request_header_decode(f->header, f->header_len, &h) ||
+	    rv_headers_check(h.headers, h.headers_len))
+		return; /* dropped without an answer, as everywhere */
+	rq = (struct request){.link = l,
+			      .id = h.id,
+			      .kind = h.kind,
+			      .arrival_ns = m->reactor->now_ns};
+	hd = find_handler(&h);
+	if (m->draining && !(hd && hd->while_draining)) {
+		l->link->ops->send(l->link, RV_FRAME_SHUTTING_DOWN, f->header, f->header_len, NULL,
+				   0, NULL, NULL);
+		return;
+	}
+	if (!hd) {
+		nack(&rq, "Handler '%.*s' not found", h.name, h.name_len);
+		return;
+	}
+	if (rv_headers_find_staged(h.headers, h.headers_len, &staged) != -ENOENT) {
+		/* A body of a built-in handler is never as long as a staged payload. */
+		nack(&rq, "Failed to resolve large payload: not taken by '%.*s'", h.name,
+		     h.name_len);
+		return;
+	}
+	hd->run(m, &rq, f->payload, f->payload_len);
+}
+
+int rv_inbound_init(struct rv_messenger *m)
+{
+	rv_list_init(&m->deferred);
+	m->deferred_task.fn = deferred_due;
+	return rv_idtab_init(&m->transfers, sizeof(struct rv_transfer), RV_IDTAB_MAX,
+			     m->reactor->index, rv_random_u64());
+}
+
+void rv_inbound_fini(struct rv_messenger *m)
+{
+	while (!rv_list_empty(&m->deferred)) {
+		struct deferred *d =
+			RV_LIST_ENTRY(rv_list_pop(&m->deferred), struct deferred, link);
+
+		rv_mlink_drop(d->rq.link);
+		free(d);
+	}
+	rv_map64_fini(&m->by_lease);
+	rv_idtab_fini(&m->transfers);
+}

@@ -1,0 +1,700 @@
+/*
+ * Connections and routes: dialing, `_hello`, who waits for what, and where answers land.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "control/json/peer_info.h"
+#include "control/json/rv_codec.h"
+#include "control/messenger/messenger_impl.h"
+#include "dataplane/base/check.h"
+#include "dataplane/base/clock.h"
+#include "dataplane/base/err.h"
+#include "dataplane/base/log.h"
+#include "dataplane/base/units.h"
+
+#define BACKOFF_FIRST RV_MS(50)
+#define BACKOFF_MAX   RV_SEC(5)
+#define LATE_NS	      RV_SEC(60)
+#define HELLO_NS      RV_SEC(30)
+
+/* Somebody who waits for a route to be up. */
+struct connect_wait {
+	struct rv_list link;
+	struct rv_task deadline;
+	struct rv_route *route;
+	void (*done)(void *ctx, const struct rv_connect_result *r);
+	void *ctx;
+};
+
+static void route_failed(struct rv_messenger *m, struct rv_route *r, int rc);
+static void route_dial(struct rv_messenger *m, struct rv_route *r);
+static void give_up_links(struct rv_route *r);
+
+/* Links. */
+
+static struct rv_mlink *mlink_new(struct rv_messenger *m, struct rv_link *link)
+{
+	struct rv_mlink *l = calloc(1, sizeof(*l));
+
+	if (!l)
+		return NULL;
+	l->m = m;
+	l->link = link;
+	l->refs = 1;
+	rv_list_init(&l->calls);
+	rv_list_push(&m->links, &l->all);
+	return l;
+}
+
+void rv_mlink_hold(struct rv_mlink *l)
+{
+	l->refs++;
+}
+
+void rv_mlink_drop(struct rv_mlink *l)
+{
+	if (--l->refs)
+		return;
+	rv_list_del(&l->all);
+	free(l);
+}
+
+static void update_pause(struct rv_mlink *l)
+{
+	bool on;
+
+	if (!l->link)
+		return;
+	on = l->requests >= RV_LINK_REQUESTS || l->link->ops->queued(l->link) >= RV_LINK_QUEUE;
+	if (on == l->paused)
+		return;
+	l->paused = on;
+	l->link->ops->pause(l->link, on);
+}
+
+void rv_mlink_request_done(struct rv_mlink *l)
+{
+	l->requests--;
+	update_pause(l);
+}
+
+/* Calls. */
+
+void rv_call_transmit(struct rv_messenger *m, struct rv_call *c, struct rv_mlink *l)
+{
+	struct rv_writer body = rv_writer(m->scratch, sizeof(m->scratch));
+	uint8_t head[RV_REQUEST_HEADER_MIN + 64];
+	struct rv_writer hw = rv_writer(head, sizeof(head));
+	struct rv_request_header h = {.id = rv_call_id(&m->calls, c)};
+	struct rv_call_answer sent = {0};
+	int rc = c->encode(c, &h, &body);
+
+	if (!rc && body.bad)
+		rc = -ENOSPC;
+	if (!rc)
+		rc = rv_request_header_encode(&hw, &h);
+	c->sent_ns = m->reactor->conf.clock();
+	if (!rc && l->link)
+		rc = l->link->ops->send(l->link, RV_FRAME_MESSAGE, head, hw.len, m->scratch,
+					body.len, NULL, NULL);
+	else if (!rc)
+		rc = -ECONNRESET;
+	if (rc || c->oneway) {
+		sent.rc = rc;
+		rv_call_finish(&m->calls, c, &sent);
+		return;
+	}
+	c->state = RV_CALL_SENT;
+	c->on = l;
+	rv_list_del(&c->link);
+	rv_list_push(&l->calls, &c->link);
+}
+
+static void finish(struct rv_messenger *m, struct rv_call *c, int rc)
+{
+	struct rv_call_answer a = {.rc = rc};
+	struct rv_call copy;
+
+	if (rc == -ETIMEDOUT && c->late && c->state == RV_CALL_SENT) {
+		/* The peer may still grant something: stay to give it back. */
+		copy = *c;
+		c->done = c->late;
+		c->late = NULL;
+		c->place = NULL;
+		rv_task_at(m->reactor, &c->deadline, m->reactor->now_ns + LATE_NS);
+		copy.done(&copy, &a);
+		return;
+	}
+	rv_call_finish(&m->calls, c, &a);
+}
+
+void rv_messenger_end_call(struct rv_messenger *m, struct rv_call *c, int rc)
+{
+	struct rv_mlink *l = c->placing;
+
+	if (c->dying)
+		return;
+	if (l) {
+		c->placing = NULL;
+		l->placing = NULL;
+		if (l->link && !l->link->ops->displace(l->link)) {
+			l->displacing = c;
+			c->dying = rc;
+			return;
+		}
+	}
+	finish(m, c, rc);
+}
+
+static void on_displaced(void *user, struct rv_link *link)
+{
+	struct rv_mlink *l = link->user;
+	struct rv_call *c = l->displacing;
+
+	l->displacing = NULL;
+	if (c)
+		finish(user, c, c->dying);
+}
+
+/* An answer. */
+
+static struct rv_call *call_of_answer(struct rv_messenger *m, const struct rv_frame *f, bool *ok)
+{
+	struct rv_response_header rh;
+	struct rv_ack_header ah;
+
+	*ok = false;
+	if (f->type == RV_FRAME_RESPONSE) {
+		if (rv_response_header_decode(f->header, f->header_len, &rh))
+			return NULL;
+		*ok = rh.outcome == 0;
+		return rv_call_find(&m->calls, &rh.id);
+	}
+	if (rv_ack_header_decode(f->header, f->header_len, &ah) || ah.event)
+		return NULL;
+	*ok = !ah.error;
+	return rv_call_find(&m->calls, &ah.id);
+}
+
+static void *on_place(void *user, struct rv_link *link, const struct rv_frame *f)
+{
+	struct rv_mlink *l = link->user;
+	struct rv_call *c;
+	bool ok;
+
+	if (f->type != RV_FRAME_RESPONSE)
+		return NULL;
+	c = call_of_answer(user, f, &ok);
+	if (!c || !ok || !c->place || c->placing || c->dying || f->payload_len != c->place_len)
+		return NULL;
+	c->placing = l;
+	l->placing = c;
+	return c->place;
+}
+
+static void on_answer(struct rv_messenger *m, struct rv_mlink *l, const struct rv_frame *f)
+{
+	struct rv_call_answer a = {.payload = f->payload,
+				   .len = f->payload_len,
+				   .placed = f->placed};
+	struct rv_call *c;
+	bool ok;
+
+	if (f->placed) {
+		c = l->placing;
+		l->placing = NULL;
+		RV_CHECK(c);
+		c->placing = NULL;
+		rv_call_finish(&m->calls, c, &a);
+		return;
+	}
+	c = call_of_answer(m, f, &ok);
+	if (!c || c->placing || c->dying)
+		return; /* late, foreign or a duplicate */
+	a.rc = ok ? 0 : -EREMOTEIO;
+	rv_call_finish(&m->calls, c, &a);
+}
+
+static void on_shutting_down(struct rv_messenger *m, const struct rv_frame *f)
+{
+	static const char text[] = "request rejected: peer is shutting down";
+	struct rv_call_answer a = {-ESHUTDOWN, (const uint8_t *)text, sizeof(text) - 1, false};
+	struct rv_request_header h;
+	struct rv_call *c;
+
+	if (rv_request_header_decode(f->header, f->header_len, &h))
+		return;
+	c = rv_call_find(&m->calls, &h.id);
+	if (c && !c->placing && !c->dying)
+		rv_call_finish(&m->calls, c, &a);
+}
+
+static void on_frame(void *user, struct rv_link *link, const struct rv_frame *f)
+{
+	struct rv_messenger *m = user;
+	struct rv_mlink *l = link->user;
+
+	switch (f->type) {
+	case RV_FRAME_MESSAGE:
+		rv_inbound_message(m, l, f);
+		update_pause(l);
+		break;
+	case RV_FRAME_RESPONSE:
+	case RV_FRAME_ACK:
+		on_answer(m, l, f);
+		break;
+	case RV_FRAME_SHUTTING_DOWN:
+		on_shutting_down(m, f);
+		break;
+	default:
+		break; /* events mean nothing to us */
+	}
+}
+
+static bool on_opened(void *user, struct rv_link *link)
+{
+	link->user = mlink_new(user, link);
+	return link->user != NULL;
+}
+
+static void on_drained(void *user, struct rv_link *link)
+{
+	(void)user;
+	update_pause(link->user);
+}
+
+static void on_closed(void *user, struct rv_link *link, int rc)
+{
+	struct rv_messenger *m = user;
+	struct rv_mlink *l = link->user;
+	struct rv_route *r;
+	struct rv_call *c;
+
+	if (!l)
+		return;
+	l->link = NULL;
+	c = l->placing;
+	if (c) {
+		/* Its answer was arriving here and is lost, wherever the request went out. */
+		l->placing = NULL;
+		c->placing = NULL;
+		rv_messenger_end_call(m, c, -ECONNRESET);
+	}
+	while (!rv_list_empty(&l->calls)) {
+		c = RV_LIST_ENTRY(l->calls.next, struct rv_call, link);
+		rv_list_del(&c->link);
+		c->late = NULL;
+		rv_messenger_end_call(m, c, -ECONNRESET);
+	}
+	r = l->route;
+	if (r && r->bulk == l) {
+		r->bulk = NULL;
+		r->bulk_up = false;
+	} else if (r && r->control == l) {
+		r->control = NULL;
+		route_failed(m, r, rc ? rc : -ECONNRESET);
+	}
+	rv_mlink_drop(l);
+}
+
+/* Routes. */
+
+struct rv_route *rv_route_of(struct rv_peer *p)
+{
+	struct rv_route *r = p->link;
+
+	if (r)
+		return r;
+	r = calloc(1, sizeof(*r));
+	if (!r)
+		return NULL;
+	r->peer = p;
+	rv_list_init(&r->waiting);
+	rv_list_init(&r->connects);
+	p->link = r;
+	return r;
+}
+
+void rv_route_why(const struct rv_route *r, int rc, char *out, size_t cap)
+{
+	const struct rv_peer *p = r->peer;
+	int why = r->last_rc && rc == -EHOSTUNREACH ? r->last_rc : rc;
+
+	if (!p->host[0])
+		snprintf(out, cap, "no address is known for the owner (worker %" PRIu64 ")",
+			 p->worker);
+	else if (why == -ETIMEDOUT)
+		snprintf(out, cap, "no answer from %s:%u in time", p->host, p->port);
+	else
+		snprintf(out, cap, "%s:%u: %s", p->host, p->port,
+			 why == -ECONNREFUSED ? "connection refused" : rv_err_name(why));
+}
+
+static void connects_finish(struct rv_messenger *m, struct rv_route *r, int rc)
+{
+	struct rv_list *it;
+
+	while ((it = rv_list_pop(&r->connects))) {
+		struct connect_wait *w = RV_LIST_ENTRY(it, struct connect_wait, link);
+		char why[160];
+		struct rv_connect_result res = {.rc = rc,
+						.worker = r->peer->worker,
+						.told = r->told_worker != 0};
+
+		if (rc)
+			rv_route_why(r, rc, why, sizeof(why));
+		res.why = rc ? why : "";
+		if (r->told_worker)
+			res.worker = r->told_worker;
+		rv_task_cancel(m->reactor, &w->deadline);
+		w->done(w->ctx, &res);
+		free(w);
+	}
+}
+
+static void flush_waiting(struct rv_messenger *m, struct rv_route *r)
+{
+	struct rv_list now;
+
+	rv_list_init(&now);
+	rv_list_splice(&now, &r->waiting);
+	while (!rv_list_empty(&now)) {
+		struct rv_call *c = RV_LIST_ENTRY(now.next, struct rv_call, link);
+
+		rv_list_del(&c->link);
+		rv_route_submit(m, r, c);
+	}
+}
+
+static void route_failed(struct rv_messenger *m, struct rv_route *r, int rc)
+{
+	uint64_t jitter = rv_random_u64() % (BACKOFF_FIRST / 2);
+
+	if (r->state != RV_ROUTE_UP)
+		r->backoff_ns =
+			r->backoff_ns ? rv_min_u64(r->backoff_ns * 2, BACKOFF_MAX) : BACKOFF_FIRST;
+	r->retry_at_ns = r->state == RV_ROUTE_UP ? 0 : m->reactor->now_ns + r->backoff_ns + jitter;
+	r->state = RV_ROUTE_DOWN;
+	r->last_rc = rc;
+	while (!rv_list_empty(&r->waiting)) {
+		struct rv_call *c = RV_LIST_ENTRY(r->waiting.next, struct rv_call, link);
+
+		rv_list_del(&c->link);
+		rv_messenger_end_call(m, c, -EHOSTUNREACH);
+	}
+	connects_finish(m, r, -EHOSTUNREACH);
+}
+
+static int hello_encode(struct rv_call *c, struct rv_request_header *h, struct rv_writer *body)
+{
+	struct rv_messenger *m = c->ctx;
+	struct rv_peer_info pi = {.address = m->address, .address_len = m->address_len};
+
+	memcpy(pi.instance, m->conf.instance, sizeof(pi.instance));
+	h->kind = RV_CALL_UNARY;
+	h->name = "_hello";
+	h->name_len = 6;
+	rv_body_hello_encode(body, &pi);
+	return 0;
+}
+
+/* Who answered said who it is: file it under its own WorkerId, at the address we dialed. */
+static void learn_answerer(struct rv_messenger *m, struct rv_route *r,
+			   const struct rv_peer_info *pi)
+{
+	struct rv_peer *p;
+
+	r->told_worker = rv_worker_id(pi->instance);
+	r->other_owner = r->told_worker != r->peer->worker;
+	p = rv_peers_get(&m->peers, r->told_worker);
+	if (!p)
+		return;
+	rv_messenger_learn(m, p, pi);
+	if (p != r->peer && !p->host[0]) {
+		snprintf(p->host, sizeof(p->host), "%s", r->peer->host);
+		p->port = r->peer->port;
+		snprintf(p->name, sizeof(p->name), "%s", r->peer->name);
+	}
+}
+
+static void hello_answered(struct rv_call *c, const struct rv_call_answer *a)
+{
+	struct rv_messenger *m = c->ctx;
+	struct rv_peer *p = rv_peers_find(&m->peers, c->arg);
+	struct rv_route *r = p ? p->link : NULL;
+	struct rv_peer_info pi;
+	bool has = false;
+
+	if (!r || r->state != RV_ROUTE_HELLO)
+		return;
+	r->other_owner = false;
+	r->told_worker = 0;
+	if (a->rc && a->rc != -EREMOTEIO) {
+		if (r->control && r->control->link)
+			r->control->link->ops->close(r->control->link, a->rc);
+		return; /* on_closed() does the rest */
+	}
+	/* A refusal is an answer too: it can be spoken to, if perhaps not answered by its own connections. */
+	if (!a->rc && !rv_body_handlers_decode(a->payload, a->len, NULL, NULL, &pi, &has, NULL) &&
+	    has) {
+		learn_answerer(m, r, &pi);
+		rv_peer_info_fini(&pi);
+	}
+	r->state = RV_ROUTE_UP;
+	r->backoff_ns = 0;
+	r->last_rc = 0;
+	rv_log_debug("messenger: peer %" PRIu64 " at %s:%u is up%s", p->worker, p->host, p->port,
+		     r->other_owner ? " (another node answers there)" : "");
+	connects_finish(m, r, 0);
+	flush_waiting(m, r);
+	if (!p->worker)
+		give_up_links(r); /* it was only asked who it is */
+}
+
+static void say_hello(struct rv_messenger *m, struct rv_route *r)
+{
+	struct rv_call *c =
+		rv_call_begin(&m->calls, m->reactor->now_ns + HELLO_NS, hello_answered, m);
+
+	if (!c) {
+		r->control->link->ops->close(r->control->link, -EAGAIN);
+		return;
+	}
+	c->encode = hello_encode;
+	c->arg = r->peer->worker;
+	r->state = RV_ROUTE_HELLO;
+	rv_call_transmit(m, c, r->control);
+}
+
+static void on_connected(void *user, struct rv_link *link, int rc)
+{
+	struct rv_messenger *m = user;
+	struct rv_mlink *l = link->user;
+	struct rv_route *r = l->route;
+
+	if (rc || !r)
+		return; /* on_closed() follows */
+	if (l->bulk) {
+		r->bulk_up = true;
+		flush_waiting(m, r);
+	} else {
+		say_hello(m, r);
+	}
+}
+
+static struct rv_mlink *dial(struct rv_messenger *m, struct rv_route *r, bool bulk)
+{
+	struct rv_mlink *l = mlink_new(m, NULL);
+
+	if (!l)
+		return NULL;
+	l->route = r;
+	l->bulk = bulk;
+	l->link = m->conf.carrier->ops->dial(m->conf.carrier, r->peer->host, r->peer->port, l);
+	if (l->link)
+		return l;
+	l->route = NULL;
+	rv_mlink_drop(l);
+	return NULL;
+}
+
+static void route_dial(struct rv_messenger *m, struct rv_route *r)
+{
+	r->state = RV_ROUTE_DIALING;
+	r->control = dial(m, r, false);
+	if (!r->control)
+		route_failed(m, r, -EHOSTUNREACH);
+}
+
+void rv_route_submit(struct rv_messenger *m, struct rv_route *r, struct rv_call *c)
+{
+	if (r->state == RV_ROUTE_UP && c->bulk && r->peer->is_rvd) {
+		if (r->bulk_up) {
+			rv_call_transmit(m, c, r->bulk);
+			return;
+		}
+		if (!r->bulk)
+			r->bulk = dial(m, r, true);
+		if (r->bulk) {
+			rv_list_push(&r->waiting, &c->link);
+			return;
+		}
+	}
+	if (r->state == RV_ROUTE_UP) {
+		rv_call_transmit(m, c, r->control);
+		return;
+	}
+	if (r->state == RV_ROUTE_DOWN &&
+	    (!r->peer->host[0] || m->reactor->now_ns < r->retry_at_ns || m->stopped)) {
+		rv_messenger_end_call(m, c, -EHOSTUNREACH);
+		return;
+	}
+	rv_list_push(&r->waiting, &c->link);
+	if (r->state == RV_ROUTE_DOWN)
+		route_dial(m, r);
+}
+
+/* What the engines need to know. */
+
+struct tell {
+	uint8_t *addr;
+	unsigned refs;
+};
+
+static void told(struct rv_port *port, struct rv_cell *c)
+{
+	struct tell *t = c->ctx;
+
+	rv_cell_free(port, c);
+	if (--t->refs)
+		return;
+	free(t->addr);
+	free(t);
+}
+
+void rv_messenger_tell_fabric(struct rv_messenger *m, const struct rv_peer *p)
+{
+	struct tell *t = calloc(1, sizeof(*t));
+
+	if (!t)
+		return;
+	t->refs = 1;
+	if (p->fabric_addr_len) {
+		t->addr = malloc(p->fabric_addr_len);
+		if (!t->addr) {
+			free(t);
+			return;
+		}
+		memcpy(t->addr, p->fabric_addr, p->fabric_addr_len);
+	}
+	for (unsigned i = 0; i < m->conf.engines->nr; i++) {
+		struct rv_cell *c = rv_cell_alloc(m->reactor->port);
+		struct rv_msg_peer *msg;
+
+		if (!c)
+			break; /* RDMA to this peer stays unknown there; the chunks go on */
+		msg = (void *)c->body;
+		*msg = (struct rv_msg_peer){
+			.engine = m->conf.engines->engine[i],
+			.peer = {p->worker, p->incarnation, t->addr, p->fabric_addr_len},
+		};
+		c->run = rv_engine_run_peer;
+		c->done = told;
+		c->ctx = t;
+		t->refs++;
+		rv_engine_send(m->reactor->port, msg->engine, c);
+	}
+	if (!--t->refs) {
+		free(t->addr);
+		free(t);
+	}
+}
+
+/* Connecting by address. */
+
+static void connect_late(struct rv_reactor *r, struct rv_task *t)
+{
+	struct connect_wait *w = RV_CONTAINER(t, struct connect_wait, deadline);
+	struct rv_connect_result res = {.rc = -ETIMEDOUT, .worker = w->route->peer->worker};
+	char why[160];
+
+	(void)r;
+	rv_route_why(w->route, -ETIMEDOUT, why, sizeof(why));
+	res.why = why;
+	rv_list_del(&w->link);
+	w->done(w->ctx, &res);
+	free(w);
+}
+
+static bool moved(const struct rv_peer *p, const char *host, uint16_t port)
+{
+	return strcmp(p->host, host) != 0 || p->port != port;
+}
+
+/* The peer is somewhere else now: what is under way on the old connections ends with them. */
+static void give_up_links(struct rv_route *r)
+{
+	if (r->control && r->control->link)
+		r->control->link->ops->close(r->control->link, -ECONNRESET);
+	if (r->bulk && r->bulk->link)
+		r->bulk->link->ops->close(r->bulk->link, -ECONNRESET);
+	if (r->control)
+		r->control->route = NULL;
+	if (r->bulk)
+		r->bulk->route = NULL;
+	r->control = NULL;
+	r->bulk = NULL;
+	r->bulk_up = false;
+	r->state = RV_ROUTE_DOWN;
+	r->retry_at_ns = 0;
+}
+
+void rv_messenger_connect(struct rv_messenger *m, const char *host, uint16_t port,
+			  uint64_t expected, const char *name, uint64_t deadline_ns,
+			  void (*done)(void *ctx, const struct rv_connect_result *r), void *ctx)
+{
+	struct rv_connect_result res = {.rc = -ENOMEM, .worker = expected, .why = "out of memory"};
+	struct rv_peer *p = rv_peers_get(&m->peers, expected);
+	struct rv_route *r = p ? rv_route_of(p) : NULL;
+	struct connect_wait *w = r ? calloc(1, sizeof(*w)) : NULL;
+
+	if (!w || strlen(host) >= sizeof(p->host)) {
+		free(w);
+		done(ctx, &res);
+		return;
+	}
+	if (name)
+		snprintf(p->name, sizeof(p->name), "%s", name);
+	if (moved(p, host, port)) {
+		/* What is known and works is not re-pointed by a reference; what does not answer may be. */
+		if (p->host[0] && r->state != RV_ROUTE_DOWN)
+			give_up_links(r);
+		snprintf(p->host, sizeof(p->host), "%s", host);
+		p->port = port;
+		r->retry_at_ns = 0;
+	}
+	if (r->state == RV_ROUTE_UP) {
+		free(w);
+		res = (struct rv_connect_result){.worker = p->worker,
+						 .told = r->told_worker != 0,
+						 .why = ""};
+		done(ctx, &res);
+		return;
+	}
+	w->route = r;
+	w->done = done;
+	w->ctx = ctx;
+	w->deadline.fn = connect_late;
+	rv_list_push(&r->connects, &w->link);
+	rv_task_at(m->reactor, &w->deadline, deadline_ns);
+	if (r->state == RV_ROUTE_DOWN)
+		route_dial(m, r);
+}
+
+const char *rv_messenger_peer_state(const struct rv_peer *p)
+{
+	const struct rv_route *r = p->link;
+
+	if (!r || r->state == RV_ROUTE_DOWN)
+		return "down";
+	return r->state == RV_ROUTE_UP ? "up" : "dialing";
+}
+
+static const struct rv_carrier_events events = {
+	.opened = on_opened,
+	.connected = on_connected,
+	.place = on_place,
+	.frame = on_frame,
+	.displaced = on_displaced,
+	.drained = on_drained,
+	.closed = on_closed,
+};
+
+const struct rv_carrier_events *rv_messenger_events(void)
+{
+	return &events;
+}

@@ -1,0 +1,288 @@
+#include "control/messenger/messenger.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "control/json/rv_codec.h"
+#include "control/messenger/address.h"
+#include "control/messenger/messenger_impl.h"
+#include "dataplane/base/log.h"
+#include "dataplane/base/units.h"
+
+struct rv_messenger *rv_messenger_create(const struct rv_messenger_conf *conf)
+{
+	struct rv_messenger *m = calloc(1, sizeof(*m));
+
+	if (!m)
+		return NULL;
+	m->conf = *conf;
+	m->reactor = conf->reactor;
+	m->calls_iface.ops = &rv_messenger_peer_calls_ops;
+	rv_list_init(&m->links);
+	rv_list_init(&m->pulls);
+	if (rv_calls_init(&m->calls, conf->reactor, conf->worker))
+		goto err_free;
+	if (rv_inbound_init(m))
+		goto err_calls;
+	return m;
+
+err_calls:
+	rv_calls_fini(&m->calls);
+err_free:
+	free(m);
+	return NULL;
+}
+
+static void forget_route(struct rv_peer *p)
+{
+	free(p->link);
+}
+
+void rv_messenger_destroy(struct rv_messenger *m)
+{
+	if (!m)
+		return;
+	rv_inbound_fini(m);
+	rv_peers_fini(&m->peers, forget_route);
+	rv_calls_fini(&m->calls);
+	free(m->address);
+	free(m);
+}
+
+int rv_messenger_set_address(struct rv_messenger *m, const uint8_t *addr, size_t len)
+{
+	uint8_t *copy = malloc(len);
+
+	if (!copy)
+		return -ENOMEM;
+	memcpy(copy, addr, len);
+	free(m->address);
+	m->address = copy;
+	m->address_len = len;
+	return 0;
+}
+
+struct rv_peer_calls *rv_messenger_calls(struct rv_messenger *m)
+{
+	return &m->calls_iface;
+}
+
+static struct rv_peer_info own_info(const struct rv_messenger *m)
+{
+	struct rv_peer_info pi = {.address = m->address, .address_len = m->address_len};
+
+	memcpy(pi.instance, m->conf.instance, sizeof(pi.instance));
+	return pi;
+}
+
+char *rv_messenger_peer_info_json(const struct rv_messenger *m)
+{
+	struct rv_peer_info pi = own_info(m);
+	size_t cap = 128 + 4 * m->address_len;
+	char *text = malloc(cap + 1);
+	struct rv_writer w = rv_writer(text, cap);
+
+	if (!text)
+		return NULL;
+	rv_peer_info_encode(&w, &pi);
+	text[w.len] = '\0';
+	return text;
+}
+
+uint8_t *rv_messenger_peer_info_msgpack(const struct rv_messenger *m, size_t *len)
+{
+	struct rv_peer_info pi = own_info(m);
+	size_t cap = 64 + m->address_len;
+	uint8_t *buf = malloc(cap);
+	struct rv_writer w = rv_writer(buf, cap);
+
+	if (!buf)
+		return NULL;
+	if (rv_peer_info_encode_msgpack(&w, &pi)) {
+		free(buf);
+		return NULL;
+	}
+	*len = w.len;
+	return buf;
+}
+
+/* Which of a peer's addresses to dial: one in a subnet of ours, else the first that is not loopback, else the first. */
+
+static bool parse_ip(const char *text, int *family, uint8_t ip[16])
+{
+	memset(ip, 0, 16);
+	*family = AF_INET;
+	if (inet_pton(AF_INET, text, ip) == 1)
+		return true;
+	*family = AF_INET6;
+	return inet_pton(AF_INET6, text, ip) == 1;
+}
+
+static bool is_loopback(int family, const uint8_t ip[16])
+{
+	return family == AF_INET ? ip[0] == 127
+				 : IN6_IS_ADDR_LOOPBACK((const struct in6_addr *)(const void *)ip);
+}
+
+static bool same_prefix(const uint8_t *a, const uint8_t *b, const uint8_t *mask, size_t len)
+{
+	for (size_t i = 0; i < len; i++) {
+		if ((a[i] ^ b[i]) & mask[i])
+			return false;
+	}
+	return true;
+}
+
+static bool in_our_subnet(int family, const uint8_t ip[16])
+{
+	struct ifaddrs *all, *it;
+	bool found = false;
+
+	if (getifaddrs(&all))
+		return false;
+	for (it = all; it && !found; it = it->ifa_next) {
+		const uint8_t *a, *mask;
+
+		if (!it->ifa_addr || !it->ifa_netmask || it->ifa_addr->sa_family != family ||
+		    (it->ifa_flags & IFF_LOOPBACK) || !(it->ifa_flags & IFF_UP))
+			continue;
+		if (family == AF_INET) {
+			a = (const uint8_t *)&((struct sockaddr_in *)(void *)it->ifa_addr)
+				    ->sin_addr;
+			mask = (const uint8_t *)&((struct sockaddr_in *)(void *)it->ifa_netmask)
+				       ->sin_addr;
+		} else {
+			a = (const uint8_t *)&((struct sockaddr_in6 *)(void *)it->ifa_addr)
+				    ->sin6_addr;
+			mask = (const uint8_t *)&((struct sockaddr_in6 *)(void *)it->ifa_netmask)
+				       ->sin6_addr;
+		}
+		found = same_prefix(a, ip, mask, family == AF_INET ? 4 : 16);
+	}
+	freeifaddrs(all);
+	return found;
+}
+
+static const struct rv_tcp_endpoint *choose(const struct rv_address *a)
+{
+	const struct rv_tcp_endpoint *routable = NULL, *first = NULL;
+
+	for (size_t i = 0; i < a->tcp_nr; i++) {
+		uint8_t ip[16];
+		int family;
+
+		if (!parse_ip(a->tcp[i].ip, &family, ip))
+			continue;
+		if (!first)
+			first = &a->tcp[i];
+		if (in_our_subnet(family, ip))
+			return &a->tcp[i];
+		if (!routable && !is_loopback(family, ip))
+			routable = &a->tcp[i];
+	}
+	return routable ? routable : first;
+}
+
+int rv_messenger_learn(struct rv_messenger *m, struct rv_peer *p, const struct rv_peer_info *pi)
+{
+	struct rv_address *a = malloc(sizeof(*a));
+	const struct rv_tcp_endpoint *e;
+	int rc;
+
+	if (!a)
+		return -ENOMEM;
+	rc = rv_address_decode(pi->address, pi->address_len, m->conf.blob_version, a);
+	e = rc ? NULL : choose(a);
+	if (!rc && !e && !a->has_ucx)
+		rc = -EPROTO;
+	if (rc)
+		goto out;
+	memcpy(p->instance, pi->instance, sizeof(p->instance));
+	p->has_instance = true;
+	p->is_rvd = a->has_rvd;
+	if (e) {
+		snprintf(p->host, sizeof(p->host), "%s", e->ip);
+		p->port = e->port;
+	}
+	if (a->has_ucx && rv_peer_set_fabric(p, a->ucx.incarnation, a->ucx.worker_addr,
+					     a->ucx.worker_addr_len) == 1)
+		rv_messenger_tell_fabric(m, p);
+out:
+	free(a);
+	return rc;
+}
+
+int rv_messenger_add_peer(struct rv_messenger *m, const struct rv_peer_info *pi, const char *name,
+			  uint64_t *worker, const char **why)
+{
+	uint64_t id = rv_worker_id(pi->instance);
+	struct rv_peer *p;
+	int rc;
+
+	if (!id || id == m->conf.worker) {
+		*why = id ? "that is this node itself" : "the instance id is not usable";
+		return -EPROTO;
+	}
+	p = rv_peers_get(&m->peers, id);
+	rc = p ? rv_messenger_learn(m, p, pi) : -ENOMEM;
+	if (rc) {
+		*why = rc == -ENOMEM ? "out of memory" : "No compatible transports found";
+		return rc;
+	}
+	if (name)
+		snprintf(p->name, sizeof(p->name), "%s", name);
+	*worker = id;
+	return 0;
+}
+
+int rv_messenger_add_peer_info(struct rv_messenger *m, const void *info, size_t len,
+			       const char *name, uint64_t *worker, const char **why)
+{
+	const uint8_t *b = info;
+	struct rv_peer_info pi;
+	int rc;
+
+	*why = "neither a PeerInfo in JSON nor one in msgpack";
+	while (len && (b[len - 1] == '\n' || b[len - 1] == '\r' || b[len - 1] == ' '))
+		len--;
+	if (len && (b[0] == '{' || b[0] == '[' || b[0] == ' ' || b[0] == '\n'))
+		rc = rv_peer_info_decode(info, len, &pi, why);
+	else
+		rc = rv_peer_info_decode_msgpack(info, len, &pi);
+	if (rc)
+		return rc;
+	rc = rv_messenger_add_peer(m, &pi, name, worker, why);
+	rv_peer_info_fini(&pi);
+	return rc;
+}
+
+const struct rv_peers *rv_messenger_peers(const struct rv_messenger *m)
+{
+	return &m->peers;
+}
+
+void rv_messenger_drain(struct rv_messenger *m)
+{
+	m->draining = true;
+}
+
+uint64_t rv_messenger_pending(const struct rv_messenger *m)
+{
+	return m->serving;
+}
+
+uint64_t rv_messenger_bytes_out(const struct rv_messenger *m)
+{
+	return rv_counter_get(&m->bytes_out);
+}
+
+void rv_messenger_stop(struct rv_messenger *m)
+{
+	m->stopped = true;
+}

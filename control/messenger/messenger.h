@@ -1,0 +1,113 @@
+/*
+ * messenger.h - speaks velo's protocol on whatever carrier there is: answers requests, makes calls.
+ *
+ *   peer  --frames--> link --> inbound: handlers --cells--> engines
+ *   engine --cell--> outbound: call table --> route --> link --frames--> peer
+ *
+ * A *route* is how we reach a peer: the connection we dialed, said `_hello` on, and send requests on; our
+ * own nodes get a second one for chunks. Answers go back on the connection their request came in on.
+ *
+ * @thread the net core's, but for what says otherwise
+ */
+#ifndef RV_CONTROL_MESSENGER_MESSENGER_H
+#define RV_CONTROL_MESSENGER_MESSENGER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "dataplane/engine/engine.h"
+#include "dataplane/interfaces/carrier.h"
+#include "dataplane/interfaces/peer_calls.h"
+#include "dataplane/rendezvous/peers.h"
+
+struct rv_messenger;
+
+struct rv_messenger_conf {
+	struct rv_reactor *reactor; /* the net core's */
+	struct rv_carrier *carrier;
+	struct rv_engines *engines;
+	uint8_t instance[16];
+	uint64_t worker;
+	unsigned blob_version;
+	uint32_t pull_window_bytes;
+	uint64_t call_timeout_ns;
+	const uint64_t *former; /* WorkerIds this node had before; borrowed */
+	size_t former_nr;
+	const char *node_name;
+};
+
+/** @return NULL without memory. @thread init */
+struct rv_messenger *rv_messenger_create(const struct rv_messenger_conf *conf);
+
+/** Every link must be closed. */
+void rv_messenger_destroy(struct rv_messenger *m);
+
+/** Our WorkerAddress, once the listeners and the fabric are known; copied. @thread init */
+int rv_messenger_set_address(struct rv_messenger *m, const uint8_t *addr, size_t len);
+
+/** What the carrier calls; its user is the messenger. */
+const struct rv_carrier_events *rv_messenger_events(void);
+
+/** For engines. The port user of the net core's port must be the messenger. */
+struct rv_peer_calls *rv_messenger_calls(struct rv_messenger *m);
+
+/** conf.run_transfer_end of the engines. */
+rv_cell_fn rv_messenger_run_transfer_end;
+
+/** Our own PeerInfo as JSON (a heap string, the caller frees) or msgpack bytes. @return NULL without memory */
+char *rv_messenger_peer_info_json(const struct rv_messenger *m);
+uint8_t *rv_messenger_peer_info_msgpack(const struct rv_messenger *m, size_t *len);
+
+/**
+ * Make a peer known from its PeerInfo (JSON text or msgpack).
+ *
+ * @param name  what people call it, or NULL
+ * @param why   on failure: what is wrong, static text
+ * @return 0 and its WorkerId; -EPROTO, -ENOMEM, -EHOSTUNREACH (no transport of ours)
+ */
+int rv_messenger_add_peer_info(struct rv_messenger *m, const void *info, size_t len,
+			       const char *name, uint64_t *worker, const char **why);
+
+/** As above for PeerInfo already taken apart. */
+struct rv_peer_info;
+int rv_messenger_add_peer(struct rv_messenger *m, const struct rv_peer_info *pi, const char *name,
+			  uint64_t *worker, const char **why);
+
+/** What a connection attempt by address ended with. */
+struct rv_connect_result {
+	int rc;
+	uint64_t worker; /* of the node that answered; `expected` if it does not say */
+	bool told;	 /* it said who it is */
+	const char *why;
+};
+
+/**
+ * Connect to @host:@port and say `_hello`, so that handles of @expected can be fetched from there.
+ *
+ * @param expected  the WorkerId in the handle; 0: whoever answers (only our own nodes say)
+ * @param done      called once, perhaps from inside; @ctx its argument
+ */
+void rv_messenger_connect(struct rv_messenger *m, const char *host, uint16_t port,
+			  uint64_t expected, const char *name, uint64_t deadline_ns,
+			  void (*done)(void *ctx, const struct rv_connect_result *r), void *ctx);
+
+const struct rv_peers *rv_messenger_peers(const struct rv_messenger *m);
+/** "up", "dialing", "down"; for `rvctl peers`. */
+const char *rv_messenger_peer_state(const struct rv_peer *p);
+
+/** Refuse new requests but for what lets running transfers end. */
+void rv_messenger_drain(struct rv_messenger *m);
+
+/** Requests accepted and not answered, and transfers with a send under way. */
+uint64_t rv_messenger_pending(const struct rv_messenger *m);
+
+/** Fail everything that waits for a peer. */
+void rv_messenger_stop(struct rv_messenger *m);
+
+/** Chunk bytes served; other counts are the engines'. */
+uint64_t rv_messenger_bytes_out(const struct rv_messenger *m);
+
+/** The label of an end cause in our refusals: " : released" and so on; empty for RV_END_NONE. */
+const char *rv_end_cause_suffix(enum rv_end_cause c);
+
+#endif

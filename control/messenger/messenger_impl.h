@@ -1,0 +1,119 @@
+/*
+ * messenger_impl.h - what the messenger's own files share. Nobody else includes this.
+ */
+#ifndef RV_CONTROL_MESSENGER_MESSENGER_IMPL_H
+#define RV_CONTROL_MESSENGER_MESSENGER_IMPL_H
+
+#include "control/frame/frame.h"
+#include "control/json/peer_info.h"
+#include "control/messenger/calls.h"
+#include "control/messenger/messenger.h"
+#include "dataplane/base/idtab.h"
+#include "dataplane/engine/msg.h"
+
+/* Requests of one link under way in engines before it is paused. */
+#define RV_LINK_REQUESTS 256u
+/* Bytes queued on a link before its requests are left unread. */
+#define RV_LINK_QUEUE	 (8u << 20)
+
+/** A connection, as long as anything refers to it. */
+struct rv_mlink {
+	struct rv_list all;
+	struct rv_messenger *m;
+	struct rv_link *link; /* NULL once closed */
+	unsigned refs;
+	unsigned requests; /* being served */
+	bool paused;
+	struct rv_route *route; /* it is this route's; NULL: accepted, or given up */
+	bool bulk;
+	struct rv_list calls;	    /* sent on it */
+	struct rv_call *placing;    /* whose payload is arriving */
+	struct rv_call *displacing; /* ends when the carrier has let go of its place */
+};
+
+enum rv_route_state { RV_ROUTE_DOWN, RV_ROUTE_DIALING, RV_ROUTE_HELLO, RV_ROUTE_UP };
+
+/** How we reach a peer; rv_peer.link. */
+struct rv_route {
+	struct rv_peer *peer;
+	enum rv_route_state state;
+	struct rv_mlink *control, *bulk;
+	bool bulk_up;
+	bool other_owner;	 /* who answered there is not who the handle names */
+	struct rv_list waiting;	 /* calls */
+	struct rv_list connects; /* struct rv_connect, waiting for the state */
+	uint64_t retry_at_ns, backoff_ns;
+	int last_rc;
+	uint64_t told_worker; /* who answered our `_hello`; 0: it did not say */
+};
+
+/** A chunked transfer we serve. */
+struct rv_transfer {
+	struct rv_idrec rec; /* rec.id is the wire's transfer_id */
+	uint64_t lease_id;
+	uint64_t worker;	/* who may pull */
+	struct rv_block *block; /* held by the lease; NULL if empty */
+	uint64_t total_len;
+	uint32_t chunk_size;
+	uint32_t sends;		/* under way */
+	struct rv_cell *ending; /* to reply to when none is left */
+};
+
+struct rv_messenger {
+	struct rv_messenger_conf conf;
+	struct rv_peer_calls calls_iface;
+	struct rv_reactor *reactor;
+	struct rv_calls calls;
+	struct rv_peers peers;
+	struct rv_list links;
+	struct rv_idtab transfers;
+	struct rv_list pulls;
+	struct rv_map64 by_lease; /* lease id -> transfer */
+	uint8_t *address;
+	size_t address_len;
+	bool draining, stopped;
+	uint64_t serving;	 /* requests whose answer is owed */
+	struct rv_list deferred; /* lease operations that found no cell */
+	struct rv_task deferred_task;
+	struct rv_counter bytes_out;
+	uint8_t scratch[1u << 16]; /* a `_hello` body being written */
+};
+
+/* links.c */
+void rv_mlink_hold(struct rv_mlink *l);
+void rv_mlink_drop(struct rv_mlink *l);
+/** One request of this link was answered: perhaps it may read again. */
+void rv_mlink_request_done(struct rv_mlink *l);
+/** The peer's route, made if there is none. @return NULL without memory */
+struct rv_route *rv_route_of(struct rv_peer *p);
+/** Send @c now, or when the route is up. */
+void rv_route_submit(struct rv_messenger *m, struct rv_route *r, struct rv_call *c);
+/** Encode @c and put it on @l. */
+void rv_call_transmit(struct rv_messenger *m, struct rv_call *c, struct rv_mlink *l);
+/** Fail a call; if its payload is arriving, once the place is given up. */
+void rv_messenger_end_call(struct rv_messenger *m, struct rv_call *c, int rc);
+/** Tell every engine what we know of a peer's fabric address. */
+void rv_messenger_tell_fabric(struct rv_messenger *m, const struct rv_peer *p);
+/** Why a route is down, in words. */
+void rv_route_why(const struct rv_route *r, int rc, char *out, size_t cap);
+
+/* messenger.c */
+/** Take over what a peer's PeerInfo says. @return 0, or -EPROTO: nothing in it that we could use */
+int rv_messenger_learn(struct rv_messenger *m, struct rv_peer *p, const struct rv_peer_info *pi);
+
+/* outbound.c */
+extern const struct rv_peer_calls_ops rv_messenger_peer_calls_ops;
+/** The messenger that a call's cell was handed to. */
+struct rv_messenger *rv_messenger_of_cell(const struct rv_cell *cell);
+
+/* pull.c */
+void rv_pull_start(struct rv_messenger *m, struct rv_route *r, struct rv_cell *cell);
+/** End the pull whose cell this is, if it is still under way. */
+void rv_pull_cancel(struct rv_messenger *m, struct rv_cell *cell);
+
+/* inbound.c */
+void rv_inbound_message(struct rv_messenger *m, struct rv_mlink *l, const struct rv_frame *f);
+int rv_inbound_init(struct rv_messenger *m);
+void rv_inbound_fini(struct rv_messenger *m);
+
+#endif

@@ -1,0 +1,323 @@
+#include "control/service/registrar.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dataplane/base/check.h"
+#include "dataplane/base/err.h"
+#include "dataplane/base/log.h"
+#include "dataplane/base/units.h"
+#include "dataplane/engine/msg.h"
+
+struct grow_msg {
+	struct rv_registrar *r;
+	struct rv_engine *engine;
+	struct rv_pool_grow g;
+};
+
+struct shrink_msg {
+	struct rv_registrar *r;
+	struct rv_arena *arena;
+};
+
+const char *rv_registration_failure_name(enum rv_registration_failure f)
+{
+	static const char *const names[RV_REG_FAILURES] = {"budget", "memory", "map"};
+
+	return names[f];
+}
+
+void rv_registrar_init(struct rv_registrar *r, const struct rv_registrar_conf *conf)
+{
+	*r = (struct rv_registrar){
+		.conf = *conf,
+		.registered = {.limit = conf->registered_budget},
+		.plain = {.limit = conf->plain_budget},
+	};
+	rv_parking_init(&r->parking, conf->retain_bytes);
+}
+
+static void publish(struct rv_registrar *r)
+{
+	rv_counter_set(&r->registered_bytes, r->registered.used);
+	rv_counter_set(&r->plain_bytes, r->plain.used);
+	rv_counter_set(&r->parked_bytes, r->parking.parked_bytes);
+}
+
+static bool emulated(const struct rv_registrar *r)
+{
+	for (unsigned i = 0; i < r->conf.fabric_nr; i++) {
+		if (!r->conf.fabric[i]->native)
+			return true;
+	}
+	return false;
+}
+
+static bool registers(const struct rv_registrar *r, const struct rv_arena_class *cls)
+{
+	return r->conf.fabric_nr > 0 && cls->kind != RV_ARENA_PLAIN && !cls->plain;
+}
+
+/* As much as the budget allows between what is needed and what is wanted; 0: not even that. */
+static uint64_t take_budget(struct rv_budget *b, const struct rv_pool_grow *g)
+{
+	uint64_t min = rv_align_up(g->len_min, RV_GRANULE);
+	uint64_t len = rv_align_up(rv_max_u64(g->len_want, g->len_min), RV_GRANULE);
+
+	while (len > min && len > rv_budget_left(b))
+		len = rv_max_u64(min, rv_align_up(len / 2, RV_GRANULE));
+	return rv_budget_take(b, len) ? len : 0;
+}
+
+static void unmap_all(struct rv_registrar *r, struct rv_arena *a, bool *confirmed)
+{
+	for (unsigned i = 0; i < r->conf.fabric_nr; i++) {
+		struct rv_fabric *f = r->conf.fabric[i];
+
+		if (!a->map[f->index])
+			continue;
+		if (f->ops->unmap(f, a->map[f->index]))
+			*confirmed = false;
+		else
+			rv_counter_sub(&r->live_regions, 1);
+		a->map[f->index] = NULL;
+	}
+}
+
+static int map_all(struct rv_registrar *r, struct rv_arena *a)
+{
+	enum rv_map_access access = a->cls.kind == RV_ARENA_LANDING   ? RV_MAP_DESTINATION
+				    : a->cls.kind == RV_ARENA_STAGING ? RV_MAP_SOURCE
+								      : RV_MAP_BOTH;
+
+	for (unsigned i = 0; i < r->conf.fabric_nr; i++) {
+		struct rv_fabric *f = r->conf.fabric[i];
+		bool confirmed = true;
+		int rc = f->ops->map(f, a->pages.base, a->pages.len, access, &a->map[f->index]);
+
+		if (!rc) {
+			rv_counter_add(&r->live_regions, 1);
+			continue;
+		}
+		rv_log_warn("%s: registering %" PRIu64
+			    " bytes failed, they stay on the chunked path: %s",
+			    f->ops->name, a->pages.len, rv_err_name(rc));
+		unmap_all(r, a, &confirmed);
+		return rc;
+	}
+	return 0;
+}
+
+static int get_pages(struct rv_registrar *r, struct rv_arena *a, uint64_t len)
+{
+	uint64_t owner = rv_arena_class_owner(&a->cls);
+
+	if (!rv_parking_take(&r->parking, len, owner, &a->pages)) {
+		rv_budget_give(&r->plain, a->pages.len);
+		return 0;
+	}
+	return rv_pages_create(&a->pages, len, a->cls.kind == RV_ARENA_SESSION, r->conf.hugepages);
+}
+
+/* Parked or huge pages may be more than was asked for: the budget counts what there is. */
+static int reconcile(struct rv_budget *b, uint64_t *taken, uint64_t real)
+{
+	if (real > *taken && !rv_budget_take(b, real - *taken))
+		return -ENOSPC;
+	if (real < *taken)
+		rv_budget_give(b, *taken - real);
+	*taken = real;
+	return 0;
+}
+
+static int fail(struct rv_registrar *r, enum rv_registration_failure why, int rc)
+{
+	rv_counter_add(&r->failures[why], 1);
+	return rc;
+}
+
+static int grow(struct rv_registrar *r, struct rv_pool_grow *g)
+{
+	bool reg = registers(r, &g->cls);
+	struct rv_budget *budget = reg ? &r->registered : &r->plain;
+	struct rv_arena *a = calloc(1, sizeof(*a));
+	uint64_t taken;
+	int rc;
+
+	if (!a)
+		return fail(r, RV_REG_FAIL_MEMORY, -ENOMEM);
+	a->cls = g->cls;
+	a->reactor = g->reactor;
+	a->dedicated = g->dedicated;
+	rv_list_init(&a->link);
+	taken = take_budget(budget, g);
+	if (!taken) {
+		free(a);
+		return fail(r, RV_REG_FAIL_BUDGET, -ENOSPC);
+	}
+	rc = get_pages(r, a, taken);
+	if (rc) {
+		rv_log_warn("memory: %" PRIu64 " bytes for an arena are not to be had: %s", taken,
+			    rv_err_name(rc));
+		fail(r, RV_REG_FAIL_MEMORY, rc);
+		goto err_budget;
+	}
+	rc = reconcile(budget, &taken, a->pages.len);
+	if (rc) {
+		fail(r, RV_REG_FAIL_BUDGET, rc);
+		goto err_pages;
+	}
+	if (!a->dedicated) {
+		a->alloc = rv_offset_alloc_create((uint32_t)(a->pages.len / RV_GRANULE));
+		if (!a->alloc) {
+			rc = fail(r, RV_REG_FAIL_MEMORY, -ENOMEM);
+			goto err_pages;
+		}
+	}
+	if (reg) {
+		rc = map_all(r, a);
+		if (rc) {
+			rc = fail(r, RV_REG_FAIL_MAP, -EIO);
+			goto err_alloc;
+		}
+		a->generation = ++r->generation;
+		rv_counter_add(&r->registrations, 1);
+	}
+	a->id = ++r->last_arena;
+	g->arena = a;
+	return 0;
+
+err_alloc:
+	rv_offset_alloc_destroy(a->alloc);
+err_pages:
+	rv_pages_destroy(&a->pages);
+err_budget:
+	rv_budget_give(budget, taken);
+	free(a);
+	return rc;
+}
+
+static void shrink(struct rv_registrar *r, struct rv_arena *a)
+{
+	bool reg = rv_arena_registered(a), confirmed = true;
+	uint64_t len = a->pages.len;
+	bool keep;
+
+	RV_CHECK(a->block_nr == 0);
+	unmap_all(r, a, &confirmed);
+	rv_offset_alloc_destroy(a->alloc);
+	if (!confirmed) {
+		/* The device may still reach the pages: they are never given to anybody again. */
+		rv_counter_add(&r->unconfirmed, 1);
+		rv_log_err("memory: an unmap of %" PRIu64
+			   " bytes was not confirmed, the pages are leaked",
+			   len);
+		free(a);
+		return;
+	}
+	rv_budget_give(reg ? &r->registered : &r->plain, len);
+	if (reg && a->cls.kind != RV_ARENA_LANDING && emulated(r)) {
+		/* Session pages go with their session: only shared pools can use them again. */
+		keep = a->cls.kind != RV_ARENA_SESSION && rv_budget_take(&r->plain, len);
+		if (!rv_parking_put(&r->parking, &a->pages, rv_arena_class_owner(&a->cls), keep) &&
+		    keep)
+			rv_budget_give(&r->plain, len);
+	} else {
+		rv_pages_destroy(&a->pages);
+	}
+	free(a);
+}
+
+static void run_grow(struct rv_port *p, struct rv_cell *c)
+{
+	struct grow_msg *m = (void *)c->body;
+
+	m->g.rc = grow(m->r, &m->g);
+	publish(m->r);
+	rv_cell_reply(p, c);
+}
+
+static void grown(struct rv_port *p, struct rv_cell *c)
+{
+	struct grow_msg m = *(struct grow_msg *)(void *)c->body;
+
+	rv_cell_free(p, c);
+	rv_pool_grown(&m.engine->pool, &m.g);
+}
+
+int rv_registrar_grow(void *user, const struct rv_pool_grow *g)
+{
+	struct rv_registrar_client *cl = user;
+	struct rv_port *port = cl->engine->reactor->port;
+	struct rv_cell *c = rv_cell_alloc(port);
+
+	if (!c)
+		return -EAGAIN;
+	*(struct grow_msg *)(void *)c->body = (struct grow_msg){cl->registrar, cl->engine, *g};
+	c->run = run_grow;
+	c->done = grown;
+	rv_cell_send(port, rv_port_index(cl->registrar->conf.port), c);
+	return 0;
+}
+
+static void run_shrink(struct rv_port *p, struct rv_cell *c)
+{
+	struct shrink_msg *m = (void *)c->body;
+
+	shrink(m->r, m->arena);
+	publish(m->r);
+	rv_cell_reply(p, c);
+}
+
+static void shrunk(struct rv_port *p, struct rv_cell *c)
+{
+	rv_cell_free(p, c);
+}
+
+int rv_registrar_shrink(void *user, struct rv_arena *a)
+{
+	struct rv_registrar_client *cl = user;
+	struct rv_port *port = cl->engine->reactor->port;
+	struct rv_cell *c = rv_cell_alloc(port);
+
+	if (!c)
+		return -EAGAIN;
+	*(struct shrink_msg *)(void *)c->body = (struct shrink_msg){cl->registrar, a};
+	c->run = run_shrink;
+	c->done = shrunk;
+	rv_cell_send(port, rv_port_index(cl->registrar->conf.port), c);
+	return 0;
+}
+
+static void *main_loop(void *arg)
+{
+	struct rv_registrar *r = arg;
+
+	pthread_setname_np(pthread_self(), "rvd-slow");
+	while (!atomic_load_explicit(&r->stop, memory_order_acquire))
+		rv_port_wait(r->conf.port, -1);
+	rv_port_poll(r->conf.port, UINT32_MAX);
+	return NULL;
+}
+
+int rv_registrar_start(struct rv_registrar *r)
+{
+	int rc = pthread_create(&r->thread, NULL, main_loop, r);
+
+	r->running = rc == 0;
+	return -rc;
+}
+
+void rv_registrar_stop(struct rv_registrar *r)
+{
+	if (r->running) {
+		/* release: pairs with the acquire in main_loop(). */
+		atomic_store_explicit(&r->stop, true, memory_order_release);
+		rv_port_kick(r->conf.port);
+		pthread_join(r->thread, NULL);
+		r->running = false;
+	}
+	rv_parking_fini(&r->parking);
+}

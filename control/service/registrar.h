@@ -1,0 +1,71 @@
+/*
+ * registrar.h - the slow thread: makes arenas, registers them with every fabric, and takes them back.
+ *
+ *   pool --grow--> pages (created or unparked) -> map in each fabric -> budget -> arena back to the pool
+ *   pool --shrink--> unmap in each fabric, confirmed -> budget returned -> pages unmapped, or parked while a
+ *                    software GET may still reach the addresses
+ *
+ * It owns the budgets. An unmap that a fabric does not confirm leaks the pages on purpose.
+ */
+#ifndef RV_CONTROL_SERVICE_REGISTRAR_H
+#define RV_CONTROL_SERVICE_REGISTRAR_H
+
+#include <pthread.h>
+
+#include "dataplane/base/counter.h"
+#include "dataplane/engine/engine.h"
+#include "dataplane/mem/budget.h"
+#include "dataplane/mem/pages.h"
+
+struct rv_registrar_conf {
+	struct rv_port *port; /* the slow thread's */
+	struct rv_fabric *fabric[RV_FABRICS];
+	unsigned fabric_nr;
+	uint64_t registered_budget, plain_budget;
+	uint64_t retain_bytes;
+	enum rv_hugepages hugepages;
+};
+
+enum rv_registration_failure {
+	RV_REG_FAIL_BUDGET,
+	RV_REG_FAIL_MEMORY,
+	RV_REG_FAIL_MAP,
+	RV_REG_FAILURES
+};
+
+struct rv_registrar {
+	struct rv_registrar_conf conf;
+	pthread_t thread;
+	bool running;
+	_Atomic bool stop;
+	struct rv_budget registered, plain;
+	struct rv_parking parking;
+	uint32_t last_arena;
+	uint64_t generation;
+
+	/* Written by the slow thread, read by metrics. */
+	struct rv_counter registered_bytes, plain_bytes, parked_bytes, live_regions, registrations,
+		unconfirmed;
+	struct rv_counter failures[RV_REG_FAILURES];
+};
+
+const char *rv_registration_failure_name(enum rv_registration_failure f);
+
+/** @thread init */
+void rv_registrar_init(struct rv_registrar *r, const struct rv_registrar_conf *conf);
+
+/** Start the thread. @return 0 or a negative errno */
+int rv_registrar_start(struct rv_registrar *r);
+
+/** Every reactor has ended: serve what is queued, end the thread, unmap what is parked. */
+void rv_registrar_stop(struct rv_registrar *r);
+
+/** For rv_pool_conf; the user of each pool is a struct rv_registrar_client. @thread the pool's reactor */
+struct rv_registrar_client {
+	struct rv_registrar *registrar;
+	struct rv_engine *engine;
+};
+int rv_registrar_grow(void *user, const struct rv_pool_grow *g);
+int rv_registrar_shrink(void *user, struct rv_arena *a);
+
+#endif

@@ -1,0 +1,548 @@
+#include "control/uring/conn.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "dataplane/base/check.h"
+#include "dataplane/base/units.h"
+
+/* Memory for a part that arrives grows with what has arrived, never on the peer's word. */
+#define GROW_FIRST  RV_KIB(64)
+#define DIRECT_MIN  4096u
+#define TX_FULL	    RV_MIB(8)
+#define COPY_INLINE 4096u
+
+struct rv_tx {
+	struct rv_list link;
+	size_t head_len, head_off;
+	const uint8_t *payload;
+	size_t payload_len, payload_off;
+	void (*sent)(void *ctx, int rc);
+	void *ctx;
+	int fd;
+	uint8_t head[]; /* preamble, header, and a copied payload */
+};
+
+static void rx_done(struct rv_op *op, int res, uint32_t flags);
+static void tx_done(struct rv_op *op, int res, uint32_t flags);
+static void connect_done(struct rv_op *op, int res, uint32_t flags);
+static void arm_rx(struct rv_conn *c);
+static void arm_tx(struct rv_conn *c);
+static void finish_close(struct rv_conn *c);
+
+static void init(struct rv_conn *c, const struct rv_conn_ops *ops, struct rv_uring *ring,
+		 struct rv_reactor *reactor, int fd)
+{
+	*c = (struct rv_conn){
+		.ops = ops,
+		.ring = ring,
+		.reactor = reactor,
+		.fd = fd,
+		.rx_op = {.done = rx_done},
+		.tx_op = {.done = tx_done},
+	};
+	c->header = c->head_buf;
+	c->header_cap = sizeof(c->head_buf);
+	rv_list_init(&c->tx);
+	rv_list_init(&c->link);
+}
+
+void rv_conn_open(struct rv_conn *c, const struct rv_conn_ops *ops, struct rv_uring *ring,
+		  struct rv_reactor *reactor, int fd)
+{
+	init(c, ops, ring, reactor, fd);
+	arm_rx(c);
+}
+
+static void connect_timed_out(struct rv_reactor *r, struct rv_task *t)
+{
+	(void)r;
+	rv_conn_close(RV_CONTAINER(t, struct rv_conn, timeout), -ETIMEDOUT);
+}
+
+void rv_conn_connect(struct rv_conn *c, const struct rv_conn_ops *ops, struct rv_uring *ring,
+		     struct rv_reactor *reactor, int fd, const struct sockaddr *addr,
+		     socklen_t addr_len, uint64_t timeout_ns)
+{
+	struct io_uring_sqe *sqe;
+
+	init(c, ops, ring, reactor, fd);
+	RV_CHECK(addr_len <= sizeof(c->addr));
+	memcpy(&c->addr, addr, addr_len);
+	c->connecting = true;
+	c->timeout.fn = connect_timed_out;
+	rv_task_at(reactor, &c->timeout, rv_sat_add(reactor->now_ns, timeout_ns));
+	c->tx_op.done = connect_done;
+	sqe = rv_uring_sqe(ring);
+	io_uring_prep_connect(sqe, fd, (struct sockaddr *)&c->addr, addr_len);
+	rv_uring_bind(ring, sqe, &c->tx_op);
+}
+
+static void connect_done(struct rv_op *op, int res, uint32_t flags)
+{
+	struct rv_conn *c = RV_CONTAINER(op, struct rv_conn, tx_op);
+
+	(void)flags;
+	rv_task_cancel(c->reactor, &c->timeout);
+	c->tx_op.done = tx_done;
+	c->connecting = false;
+	if (c->closing) {
+		finish_close(c);
+		return;
+	}
+	if (res) {
+		rv_conn_close(c, res);
+		return;
+	}
+	c->reported = true;
+	c->ops->connected(c, 0);
+	if (c->closing)
+		return;
+	arm_rx(c);
+	arm_tx(c);
+}
+
+/* Sending. */
+
+static void tx_free(struct rv_tx *t, int rc)
+{
+	if (t->sent)
+		t->sent(t->ctx, rc);
+	free(t);
+}
+
+int rv_conn_send(struct rv_conn *c, unsigned type, const void *header, size_t header_len,
+		 const void *payload, size_t payload_len, int fd, void (*sent)(void *ctx, int rc),
+		 void *ctx)
+{
+	struct rv_preamble pre = {(enum rv_frame_type)type, (uint32_t)header_len,
+				  (uint32_t)payload_len};
+	size_t copied = sent ? 0 : payload_len;
+	struct rv_tx *t;
+
+	if (c->closing)
+		return -ESHUTDOWN;
+	t = malloc(sizeof(*t) + RV_FRAME_PREAMBLE + header_len + copied);
+	if (!t)
+		return -ENOMEM;
+	*t = (struct rv_tx){
+		.head_len = RV_FRAME_PREAMBLE + header_len + copied,
+		.payload = sent ? payload : NULL,
+		.payload_len = sent ? payload_len : 0,
+		.sent = sent,
+		.ctx = ctx,
+		.fd = fd,
+	};
+	c->ops->encode(t->head, &pre);
+	if (header_len)
+		memcpy(t->head + RV_FRAME_PREAMBLE, header, header_len);
+	if (copied)
+		memcpy(t->head + RV_FRAME_PREAMBLE + header_len, payload, copied);
+	rv_list_push(&c->tx, &t->link);
+	c->tx_queued += t->head_len + t->payload_len;
+	if (c->tx_queued >= TX_FULL)
+		c->tx_was_full = true;
+	arm_tx(c);
+	return 0;
+}
+
+/* Gather from the queue's head; a frame with a descriptor goes first in a send of its own. */
+static unsigned gather(struct rv_conn *c)
+{
+	unsigned n = 0;
+	size_t bytes = 0;
+	struct rv_list *it;
+
+	c->msg = (struct msghdr){.msg_iov = c->iov};
+	RV_LIST_EACH(it, &c->tx)
+	{
+		struct rv_tx *t = RV_LIST_ENTRY(it, struct rv_tx, link);
+
+		if (n + 2 > RV_CONN_IOVS || bytes >= RV_CONN_SEND_BYTES)
+			break;
+		if (t->fd >= 0 && !t->head_off) {
+			struct cmsghdr *cm = &c->control.align;
+
+			if (n)
+				break;
+			c->msg.msg_control = c->control.buf;
+			c->msg.msg_controllen = CMSG_LEN(sizeof(int));
+			cm->cmsg_len = CMSG_LEN(sizeof(int));
+			cm->cmsg_level = SOL_SOCKET;
+			cm->cmsg_type = SCM_RIGHTS;
+			memcpy(CMSG_DATA(cm), &t->fd, sizeof(int));
+		}
+		if (t->head_off < t->head_len) {
+			c->iov[n++] =
+				(struct iovec){t->head + t->head_off, t->head_len - t->head_off};
+			bytes += t->head_len - t->head_off;
+		}
+		if (t->payload_off < t->payload_len) {
+			size_t left =
+				rv_min_u64(t->payload_len - t->payload_off, RV_CONN_SEND_BYTES);
+
+			c->iov[n++] = (struct iovec){
+				(uint8_t *)(uintptr_t)t->payload + t->payload_off, left};
+			bytes += left;
+			if (left < t->payload_len - t->payload_off)
+				break;
+		}
+		if (c->msg.msg_control)
+			break;
+	}
+	c->msg.msg_iovlen = n;
+	return n;
+}
+
+static void arm_tx(struct rv_conn *c)
+{
+	struct io_uring_sqe *sqe;
+
+	if (c->tx_op.pending || c->closing || c->connecting || rv_list_empty(&c->tx))
+		return;
+	if (!gather(c))
+		return;
+	sqe = rv_uring_sqe(c->ring);
+	io_uring_prep_sendmsg(sqe, c->fd, &c->msg, MSG_NOSIGNAL | MSG_WAITALL);
+	rv_uring_bind(c->ring, sqe, &c->tx_op);
+}
+
+static void account(struct rv_conn *c, size_t n)
+{
+	c->tx_queued -= n;
+	while (n) {
+		struct rv_tx *t = RV_LIST_ENTRY(c->tx.next, struct rv_tx, link);
+		size_t h = rv_min_u64(n, t->head_len - t->head_off), p;
+
+		t->head_off += h;
+		n -= h;
+		p = rv_min_u64(n, t->payload_len - t->payload_off);
+		t->payload_off += p;
+		n -= p;
+		if (t->head_off < t->head_len || t->payload_off < t->payload_len)
+			return;
+		rv_list_del(&t->link);
+		tx_free(t, 0);
+	}
+}
+
+static void tx_done(struct rv_op *op, int res, uint32_t flags)
+{
+	struct rv_conn *c = RV_CONTAINER(op, struct rv_conn, tx_op);
+
+	(void)flags;
+	if (c->closing) {
+		finish_close(c);
+		return;
+	}
+	if (res < 0) {
+		if (res != -EAGAIN && res != -EINTR) {
+			rv_conn_close(c, -ECONNRESET);
+			return;
+		}
+		res = 0;
+	}
+	account(c, (size_t)res);
+	if (c->closing)
+		return;
+	if (c->finishing && rv_list_empty(&c->tx)) {
+		rv_conn_close(c, c->close_rc);
+		return;
+	}
+	arm_tx(c);
+	if (c->tx_was_full && c->tx_queued < TX_FULL / 2) {
+		c->tx_was_full = false;
+		if (c->ops->drained)
+			c->ops->drained(c);
+	}
+}
+
+/* Receiving. */
+
+static void arm_rx(struct rv_conn *c)
+{
+	struct io_uring_sqe *sqe;
+	size_t left = c->pre.payload_len - c->got;
+
+	if (c->rx_op.pending || c->closing || c->finishing || c->connecting || c->paused)
+		return;
+	sqe = rv_uring_sqe(c->ring);
+	c->rx_direct = c->rx_state == RV_RX_PAYLOAD && c->placed && left >= DIRECT_MIN;
+	if (c->rx_direct) {
+		io_uring_prep_recv(sqe, c->fd, c->payload + c->got, left, MSG_WAITALL);
+	} else {
+		io_uring_prep_recv(sqe, c->fd, NULL, RV_URING_BUF_BYTES, 0);
+		sqe->flags |= IOSQE_BUFFER_SELECT;
+		sqe->buf_group = RV_URING_GROUP;
+	}
+	rv_uring_bind(c->ring, sqe, &c->rx_op);
+}
+
+static void reset_frame(struct rv_conn *c)
+{
+	if (!c->placed)
+		free(c->payload);
+	if (c->header != c->head_buf)
+		free(c->header);
+	c->header = c->head_buf;
+	c->header_cap = sizeof(c->head_buf);
+	c->payload = NULL;
+	c->payload_cap = 0;
+	c->placed = false;
+	c->discard = false;
+	c->got = 0;
+	c->rx_state = RV_RX_PREAMBLE;
+}
+
+/* Room for @want more bytes of a part of @total, of which c->got are there. */
+static int make_room(uint8_t **buf, size_t *cap, uint8_t *inline_buf, size_t got, size_t want,
+		     size_t total)
+{
+	size_t need = got + want, bigger;
+	uint8_t *p;
+
+	if (need <= *cap)
+		return 0;
+	bigger = rv_min_u64(rv_max_u64(rv_max_u64(*cap * 2, GROW_FIRST), need), total);
+	p = realloc(*buf == inline_buf ? NULL : *buf, bigger);
+	if (!p)
+		return -ENOMEM;
+	if (*buf == inline_buf && got)
+		memcpy(p, inline_buf, got);
+	*buf = p;
+	*cap = bigger;
+	return 0;
+}
+
+static void header_complete(struct rv_conn *c)
+{
+	c->rx_state = RV_RX_PAYLOAD;
+	c->got = 0;
+	if (!c->pre.payload_len || !c->ops->place)
+		return;
+	c->payload = c->ops->place(c, &c->pre, c->header);
+	c->placed = c->payload != NULL;
+}
+
+static void frame_complete(struct rv_conn *c)
+{
+	if (!c->discard)
+		c->ops->frame(c, &c->pre, c->header, c->payload, c->placed);
+	if (!c->closing)
+		reset_frame(c);
+}
+
+/* A whole frame inside the buffer needs no copy at all. @return bytes used, 0: not whole, or it has a place */
+static size_t feed_whole(struct rv_conn *c, const uint8_t *p, size_t n)
+{
+	size_t total;
+	void *place;
+
+	if (c->rx_state != RV_RX_PREAMBLE || c->got || n < RV_FRAME_PREAMBLE)
+		return 0;
+	if (c->ops->decode(p, &c->pre)) {
+		rv_conn_close(c, -EPROTO);
+		return n;
+	}
+	total = RV_FRAME_PREAMBLE + (size_t)c->pre.header_len + c->pre.payload_len;
+	if (n < total)
+		return 0;
+	p += RV_FRAME_PREAMBLE;
+	place = c->pre.payload_len && c->ops->place ? c->ops->place(c, &c->pre, p) : NULL;
+	if (c->closing)
+		return total;
+	if (place)
+		memcpy(place, p + c->pre.header_len, c->pre.payload_len);
+	c->ops->frame(c, &c->pre, p, place ? place : p + c->pre.header_len, place != NULL);
+	if (!c->closing)
+		reset_frame(c);
+	return total;
+}
+
+static size_t feed_part(struct rv_conn *c, const uint8_t *p, size_t n)
+{
+	size_t take;
+
+	switch (c->rx_state) {
+	case RV_RX_PREAMBLE:
+		take = rv_min_u64(n, RV_FRAME_PREAMBLE - c->got);
+		memcpy(c->pre_buf + c->got, p, take);
+		c->got += take;
+		if (c->got < RV_FRAME_PREAMBLE)
+			return take;
+		if (c->ops->decode(c->pre_buf, &c->pre)) {
+			rv_conn_close(c, -EPROTO);
+			return take;
+		}
+		c->rx_state = RV_RX_HEADER;
+		c->got = 0;
+		if (!c->pre.header_len)
+			header_complete(c);
+		break;
+	case RV_RX_HEADER:
+		take = rv_min_u64(n, c->pre.header_len - c->got);
+		if (make_room(&c->header, &c->header_cap, c->head_buf, c->got, take,
+			      c->pre.header_len)) {
+			rv_conn_close(c, -ENOMEM);
+			return take;
+		}
+		memcpy(c->header + c->got, p, take);
+		c->got += take;
+		if (c->got == c->pre.header_len)
+			header_complete(c);
+		break;
+	case RV_RX_PAYLOAD:
+	default:
+		take = rv_min_u64(n, c->pre.payload_len - c->got);
+		if (!c->placed && !c->discard &&
+		    make_room(&c->payload, &c->payload_cap, NULL, c->got, take,
+			      c->pre.payload_len)) {
+			rv_conn_close(c, -ENOMEM);
+			return take;
+		}
+		if (take && !c->discard)
+			memcpy(c->payload + c->got, p, take);
+		c->got += take;
+		break;
+	}
+	if (!c->closing && c->rx_state == RV_RX_PAYLOAD && c->got == c->pre.payload_len)
+		frame_complete(c);
+	return take;
+}
+
+static void feed(struct rv_conn *c, const uint8_t *p, size_t n)
+{
+	while (n && !c->closing && !c->finishing) {
+		size_t used = feed_whole(c, p, n);
+
+		if (!used)
+			used = feed_part(c, p, n);
+		p += used;
+		n -= used;
+	}
+}
+
+static void end_displace(struct rv_conn *c)
+{
+	if (!c->displacing)
+		return;
+	c->displacing = false;
+	c->payload = NULL;
+	c->placed = false;
+	c->ops->displaced(c);
+}
+
+static void rx_direct_done(struct rv_conn *c, int res)
+{
+	c->rx_direct = false;
+	if (res > 0)
+		c->got += (size_t)res;
+	end_displace(c);
+	if (c->closing)
+		return;
+	if (res == 0 || (res < 0 && res != -ECANCELED && res != -EINTR && res != -EAGAIN)) {
+		rv_conn_close(c, -ECONNRESET);
+		return;
+	}
+	if (c->got == c->pre.payload_len)
+		frame_complete(c);
+}
+
+static void rx_done(struct rv_op *op, int res, uint32_t flags)
+{
+	struct rv_conn *c = RV_CONTAINER(op, struct rv_conn, rx_op);
+
+	if (c->rx_direct) {
+		rx_direct_done(c, res);
+	} else {
+		if (res > 0)
+			feed(c, rv_uring_buf(c->ring, flags), (size_t)res);
+		if (flags & IORING_CQE_F_BUFFER)
+			rv_uring_buf_return(c->ring, flags);
+		if (!c->closing &&
+		    (res == 0 || (res < 0 && res != -ENOBUFS && res != -EINTR && res != -EAGAIN)))
+			rv_conn_close(c, -ECONNRESET);
+	}
+	if (c->closing)
+		finish_close(c);
+	else
+		arm_rx(c);
+}
+
+bool rv_conn_displace(struct rv_conn *c)
+{
+	if (c->rx_state != RV_RX_PAYLOAD || !c->placed)
+		return true;
+	c->discard = true;
+	if (c->rx_op.pending && c->rx_direct) {
+		c->displacing = true;
+		rv_uring_cancel(c->ring, &c->rx_op);
+		return false;
+	}
+	c->payload = NULL;
+	c->placed = false;
+	return true;
+}
+
+void rv_conn_pause(struct rv_conn *c, bool on)
+{
+	c->paused = on;
+	if (!on)
+		arm_rx(c);
+}
+
+/* Closing. */
+
+void rv_conn_finish(struct rv_conn *c, int rc)
+{
+	if (c->closing || c->finishing)
+		return;
+	if (rv_list_empty(&c->tx)) {
+		rv_conn_close(c, rc);
+		return;
+	}
+	c->finishing = true;
+	c->close_rc = rc;
+}
+
+void rv_conn_close(struct rv_conn *c, int rc)
+{
+	if (c->closing)
+		return;
+	c->closing = true;
+	c->close_rc = rc;
+	rv_task_cancel(c->reactor, &c->timeout);
+	shutdown(c->fd, SHUT_RDWR);
+	rv_uring_cancel(c->ring, &c->rx_op);
+	rv_uring_cancel(c->ring, &c->tx_op);
+	if (!c->rx_op.pending && !c->tx_op.pending) {
+		/* Nothing will complete and call us back: a no-op does, so that closed() is never nested. */
+		struct io_uring_sqe *sqe = rv_uring_sqe(c->ring);
+
+		io_uring_prep_nop(sqe);
+		c->rx_direct = false;
+		rv_uring_bind(c->ring, sqe, &c->rx_op);
+	}
+}
+
+static void finish_close(struct rv_conn *c)
+{
+	struct rv_list *it;
+
+	if (c->rx_op.pending || c->tx_op.pending)
+		return;
+	end_displace(c);
+	reset_frame(c);
+	close(c->fd);
+	c->fd = -1;
+	while ((it = rv_list_pop(&c->tx)))
+		tx_free(RV_LIST_ENTRY(it, struct rv_tx, link),
+			c->close_rc ? c->close_rc : -ESHUTDOWN);
+	c->tx_queued = 0;
+	if (!c->reported && c->ops->connected && c->addr.ss_family) {
+		c->reported = true;
+		c->ops->connected(c, c->close_rc);
+	}
+	c->ops->closed(c, c->close_rc);
+}

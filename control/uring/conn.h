@@ -1,0 +1,117 @@
+/*
+ * conn.h - a stream socket as a sequence of frames, both ways, without a copy where it matters.
+ *
+ *   preamble (11) | header (H) | payload (P)
+ *
+ * Small frames are read through shared buffers. A payload that has a place of its own is received there by
+ * single-shot receives; taking the place away cancels the receive, awaits its end and discards the rest.
+ * One send is under way at a time and gathers what is queued, up to RV_CONN_SEND_BYTES.
+ *
+ * Used for TCP and for the local UNIX socket; they differ in the preamble's version and limits.
+ *
+ * @thread owning reactor
+ */
+#ifndef RV_CONTROL_URING_CONN_H
+#define RV_CONTROL_URING_CONN_H
+
+#include <sys/socket.h>
+
+#include "control/frame/frame.h"
+#include "control/uring/uring.h"
+#include "dataplane/base/list.h"
+#include "dataplane/lcore/reactor.h"
+
+#define RV_CONN_SEND_BYTES (1u << 20)
+#define RV_CONN_IOVS	   32
+#define RV_CONN_HEAD	   640 /* preamble and header that need no memory of their own */
+
+struct rv_conn;
+
+struct rv_conn_ops {
+	/** Check a preamble. @return 0, or negative: the connection is closed */
+	int (*decode)(const uint8_t p[RV_FRAME_PREAMBLE], struct rv_preamble *out);
+	void (*encode)(uint8_t p[RV_FRAME_PREAMBLE], const struct rv_preamble *in);
+	/** @return where the payload goes (room for pre->payload_len), or NULL. May be NULL itself. */
+	void *(*place)(struct rv_conn *c, const struct rv_preamble *pre, const uint8_t *header);
+	/** A whole frame. @payload is borrowed for the call. */
+	void (*frame)(struct rv_conn *c, const struct rv_preamble *pre, const uint8_t *header,
+		      const uint8_t *payload, bool placed);
+	void (*connected)(struct rv_conn *c, int rc);
+	void (*displaced)(struct rv_conn *c);
+	void (*drained)(struct rv_conn *c);
+	/** The last call; frees what embeds the connection. */
+	void (*closed)(struct rv_conn *c, int rc);
+};
+
+struct rv_tx;
+
+struct rv_conn {
+	const struct rv_conn_ops *ops;
+	struct rv_uring *ring;
+	struct rv_reactor *reactor;
+	int fd;
+	bool connecting, closing, reported, paused, finishing;
+	int close_rc;
+	struct rv_task timeout; /* of a connect */
+
+	/* receiving */
+	struct rv_op rx_op;
+	bool rx_direct; /* rx_op writes into the place */
+	enum { RV_RX_PREAMBLE, RV_RX_HEADER, RV_RX_PAYLOAD } rx_state;
+	struct rv_preamble pre;
+	uint8_t pre_buf[RV_FRAME_PREAMBLE];
+	uint8_t *header;  /* head_buf or the heap's */
+	uint8_t *payload; /* the place, or the heap's; NULL: discarded */
+	size_t header_cap, payload_cap;
+	size_t got; /* of the current part */
+	bool placed, discard, displacing;
+	uint8_t head_buf[256];
+
+	/* sending */
+	struct rv_op tx_op;
+	struct rv_list tx; /* struct rv_tx */
+	size_t tx_queued;
+	bool tx_was_full;
+	struct msghdr msg;
+	struct iovec iov[RV_CONN_IOVS];
+	union {
+		struct cmsghdr align;
+		char buf[CMSG_SPACE(sizeof(int))];
+	} control;
+
+	struct sockaddr_storage addr; /* of a connect */
+	struct rv_list link;	      /* the user's */
+};
+
+/** Take over @fd (connected or accepted) and start reading. */
+void rv_conn_open(struct rv_conn *c, const struct rv_conn_ops *ops, struct rv_uring *ring,
+		  struct rv_reactor *reactor, int fd);
+
+/** Start connecting @fd to @addr; ops->connected follows. */
+void rv_conn_connect(struct rv_conn *c, const struct rv_conn_ops *ops, struct rv_uring *ring,
+		     struct rv_reactor *reactor, int fd, const struct sockaddr *addr,
+		     socklen_t addr_len, uint64_t timeout_ns);
+
+/**
+ * Queue one frame.
+ *
+ * @param sent    NULL: the payload is copied; else it is borrowed until sent(ctx, rc)
+ * @param fd      a descriptor to pass along (UNIX sockets), or -1; stays the caller's, must outlive @sent
+ * @return 0, -ESHUTDOWN or -ENOMEM
+ */
+int rv_conn_send(struct rv_conn *c, unsigned type, const void *header, size_t header_len,
+		 const void *payload, size_t payload_len, int fd, void (*sent)(void *ctx, int rc),
+		 void *ctx);
+
+/** See rv_link_ops.displace. */
+bool rv_conn_displace(struct rv_conn *c);
+
+void rv_conn_pause(struct rv_conn *c, bool on);
+
+/** Read no more, and close once what is queued is sent. */
+void rv_conn_finish(struct rv_conn *c, int rc);
+
+/** Close; ops->closed follows when no operation is left. */
+void rv_conn_close(struct rv_conn *c, int rc);
+
+#endif

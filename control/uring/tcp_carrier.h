@@ -1,0 +1,56 @@
+/*
+ * tcp_carrier.h - the carrier that stock nodes always have: frames over TCP.
+ *
+ * @thread the net core's
+ */
+#ifndef RV_CONTROL_URING_TCP_CARRIER_H
+#define RV_CONTROL_URING_TCP_CARRIER_H
+
+#include "control/uring/listener.h"
+#include "dataplane/base/counter.h"
+#include "dataplane/interfaces/carrier.h"
+
+#define RV_TCP_LISTENERS 8
+
+/** An address range of `tcp.allow`. */
+struct rv_tcp_allow {
+	uint8_t addr[16]; /* network order; IPv4 uses the first four */
+	uint8_t family;	  /* AF_INET, AF_INET6 */
+	uint8_t bits;
+};
+
+struct rv_tcp_conf {
+	struct rv_uring *ring;
+	struct rv_reactor *reactor;
+	const struct rv_carrier_events *events;
+	void *user;
+	uint64_t connect_timeout_ns;
+	uint32_t max_connections;
+	const struct rv_tcp_allow *allow; /* borrowed */
+	size_t allow_nr;		  /* 0: everybody */
+};
+
+struct rv_tcp_carrier {
+	struct rv_carrier carrier;
+	struct rv_tcp_conf conf;
+	struct rv_list conns;
+	struct rv_listener listener[RV_TCP_LISTENERS];
+	unsigned listener_nr;
+	struct rv_counter connections, refused;
+};
+
+void rv_tcp_carrier_init(struct rv_tcp_carrier *t, const struct rv_tcp_conf *conf);
+
+/** Serve a socket of rv_listen_tcp(). @return 0 or -ENOSPC */
+int rv_tcp_carrier_listen(struct rv_tcp_carrier *t, int fd);
+
+/** Accept no more. */
+void rv_tcp_carrier_stop_listening(struct rv_tcp_carrier *t);
+
+/** Close every connection; finished when none is left. @return how many are */
+unsigned rv_tcp_carrier_close_all(struct rv_tcp_carrier *t);
+
+/** Bytes queued over all connections: what a shutdown flushes first. */
+size_t rv_tcp_carrier_queued(const struct rv_tcp_carrier *t);
+
+#endif

@@ -1,0 +1,66 @@
+/*
+ * uring.h - one io_uring for one reactor: every socket operation, and the reactor's only sleep.
+ *
+ * Operations are submitted once a pass and complete through their rv_op's function. Small receives share a
+ * ring of provided buffers, so an idle connection costs no buffer.
+ *
+ * @thread owning reactor
+ */
+#ifndef RV_CONTROL_URING_URING_H
+#define RV_CONTROL_URING_URING_H
+
+#include <liburing.h>
+
+#include "dataplane/interfaces/poller.h"
+
+#define RV_URING_BUFFERS   256u
+#define RV_URING_BUF_BYTES 16384u
+#define RV_URING_GROUP	   0
+#define RV_URING_WATCHES   16
+
+/** One operation under way; embedded, and not reused before its completion (or the last, for multishot). */
+struct rv_op {
+	/** @res the CQE's: a count or a negative errno; @flags IORING_CQE_F_* */
+	void (*done)(struct rv_op *op, int res, uint32_t flags);
+	bool pending;
+};
+
+struct rv_uring {
+	struct rv_poller poller;
+	struct io_uring ring;
+	struct io_uring_buf_ring *bufs;
+	uint8_t *buf_mem;
+	uint64_t ops_pending;
+	struct rv_watch {
+		struct rv_op op;
+		int fd;
+	} watch[RV_URING_WATCHES];
+	unsigned watch_nr;
+	unsigned entries; /* of the submission ring */
+};
+
+/**
+ * Set the ring up with @entries, or with fewer where the user's memlock limit (to which rings count) has no
+ * room: u->entries says how many. A small ring costs more system calls under load, nothing else.
+ *
+ * @return 0; -ENOSYS, -EPERM: this kernel or container has no io_uring for us; -ENOMEM
+ * @thread the one that will poll it
+ */
+int rv_uring_init(struct rv_uring *u, unsigned entries);
+void rv_uring_fini(struct rv_uring *u);
+
+/** A submission entry, to be prepared and bound with rv_uring_bind(). Submits what is queued when full. */
+struct io_uring_sqe *rv_uring_sqe(struct rv_uring *u);
+void rv_uring_bind(struct rv_uring *u, struct io_uring_sqe *sqe, struct rv_op *op);
+
+/** Ask for @op's end; it still completes. */
+void rv_uring_cancel(struct rv_uring *u, struct rv_op *op);
+
+/** A provided buffer that a CQE names, and giving it back. */
+static inline uint8_t *rv_uring_buf(struct rv_uring *u, uint32_t flags)
+{
+	return u->buf_mem + (size_t)(flags >> IORING_CQE_BUFFER_SHIFT) * RV_URING_BUF_BYTES;
+}
+void rv_uring_buf_return(struct rv_uring *u, uint32_t flags);
+
+#endif

@@ -1,0 +1,83 @@
+/*
+ * engine.h - one reactor's share of the rendezvous: its slots and leases (owner), its gets (consumer).
+ *
+ * Everybody else talks to an engine by message (msg.h). The set of a node's engines is fixed at start; a
+ * handle's low bits say which of them owns the slot.
+ */
+#ifndef RV_DATAPLANE_ENGINE_ENGINE_H
+#define RV_DATAPLANE_ENGINE_ENGINE_H
+
+#include <stdatomic.h>
+
+#include "dataplane/engine/stats.h"
+#include "dataplane/interfaces/fabric.h"
+#include "dataplane/interfaces/peer_calls.h"
+#include "dataplane/lcore/reactor.h"
+#include "dataplane/mem/pool.h"
+#include "dataplane/rendezvous/store.h"
+
+struct rv_engine;
+struct rv_get;
+
+/** A node's engines; read-only once reactors run. */
+struct rv_engines {
+	unsigned nr;
+	struct rv_engine *engine[RV_MAX_REACTORS];
+	_Atomic bool rdma_off; /* the kill switch; relaxed: it takes effect for the next decision */
+};
+
+struct rv_engine_conf {
+	struct rv_reactor *reactor;
+	unsigned shard; /* its index among the engines */
+	struct rv_engines *set;
+	uint64_t worker;   /* this node */
+	unsigned net_port; /* where transfers live */
+	struct rv_fabric *fabric[RV_FABRICS];
+	unsigned fabric_nr;
+	struct rv_peer_calls *calls;
+
+	uint64_t lease_timeout_ns, quarantine_ns;
+	uint64_t rdma_min_bytes;
+	uint32_t chunk_size;
+	uint32_t max_slots, max_leases, max_gets;
+	uint64_t call_timeout_ns;
+	struct rv_pool_conf pool; /* reactor is filled in */
+
+	/** The net core's: end the transfer of a lease; its cell comes back when nothing is in flight. */
+	rv_cell_fn *run_transfer_end;
+};
+
+struct rv_engine {
+	struct rv_engine_conf conf;
+	struct rv_reactor *reactor;
+	struct rv_pool pool;
+	struct rv_store store;
+	struct rv_stats stats;
+	bool draining;
+
+	struct rv_list transfers_to_end; /* leases; waiting for a cell */
+	struct rv_task retry;
+
+	struct rv_get *gets; /* records, max_gets of them */
+	struct rv_list free_gets, live_gets;
+};
+
+/** @thread init @return 0 or -ENOMEM */
+int rv_engine_init(struct rv_engine *e, const struct rv_engine_conf *conf);
+void rv_engine_fini(struct rv_engine *e);
+
+/** The engine that owns slot @local, or NULL: no such reactor, so no such slot. @thread any */
+static inline struct rv_engine *rv_engine_of(const struct rv_engines *set, uint64_t local)
+{
+	unsigned i = rv_local_reactor(local);
+
+	return i < set->nr ? set->engine[i] : NULL;
+}
+
+/** Send @c to the thread that owns @e. @thread the cell's home */
+static inline void rv_engine_send(struct rv_port *p, const struct rv_engine *e, struct rv_cell *c)
+{
+	rv_cell_send(p, e->reactor->index, c);
+}
+
+#endif

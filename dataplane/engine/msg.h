@@ -1,0 +1,204 @@
+/*
+ * msg.h - every message an engine takes. Each is the body of a cell whose `run` is the function named with
+ * it; the outcome is in the same body when the cell is back.
+ *
+ * `rc` is 0 or a negative errno; `cause` says why a slot that existed is over.
+ */
+#ifndef RV_DATAPLANE_ENGINE_MSG_H
+#define RV_DATAPLANE_ENGINE_MSG_H
+
+#include "dataplane/engine/engine.h"
+
+#define RV_MSG_TEXT 200
+
+/** rv_engine_run_acquire: owner side of an acquire. */
+struct rv_msg_acquire {
+	struct rv_engine *engine;
+	uint64_t local;	 /* slot id */
+	uint64_t worker; /* the consumer */
+	bool has_offer;
+	unsigned offer; /* RV_PEER_OFFER_* named in it */
+	bool for_us;	/* a get within this node: no path is decided, no metric moves */
+	uid_t uid;	/* for_us: whose get it is */
+
+	int rc; /* 0, -ENOENT, -EAGAIN (no lease free) */
+	enum rv_end_cause cause;
+	enum rv_peer_answer answer;
+	uint64_t lease_id, total_len;
+	uint32_t chunk_size;
+	struct rv_block *
+		block; /* READY: held for the transfer until rv_engine_run_transfer... ; NULL if empty */
+	struct rv_lease *lease; /* opaque to the receiver: comes back in rv_msg_transfer_end */
+	bool same_user;		/* for_us */
+	uint64_t lease_timeout_ms;
+	size_t desc_len;
+	uint8_t desc[RV_PEER_DESC_MAX];
+};
+rv_cell_fn rv_engine_run_acquire;
+
+/** conf.run_transfer_end, on the net core: nobody may pull under this lease any more. Reply when no send is in flight. */
+struct rv_msg_transfer_end {
+	struct rv_engine *engine;
+	struct rv_lease *lease;
+	uint64_t lease_id;
+};
+
+enum rv_lease_op { RV_LEASE_RENEW, RV_LEASE_DETACH, RV_LEASE_RELEASE };
+
+/** rv_engine_run_lease: renew, detach, release; a lease that does not match changes nothing (-ESTALE). */
+struct rv_msg_lease {
+	struct rv_engine *engine;
+	enum rv_lease_op op;
+	uint64_t local, lease_id, worker;
+	uint64_t arrival_ns; /* when the frame came in */
+	int rc;
+};
+rv_cell_fn rv_engine_run_lease;
+
+enum rv_slot_op { RV_SLOT_METADATA, RV_SLOT_REF, RV_SLOT_DROP };
+
+/** rv_engine_run_slot: ask about, reference or drop a slot. */
+struct rv_msg_slot {
+	struct rv_engine *engine;
+	enum rv_slot_op op;
+	uint64_t local;
+	bool check_uid; /* DROP: only this user's (root: any) */
+	uid_t uid;
+
+	int rc; /* 0, -ENOENT, -EPERM */
+	enum rv_end_cause cause;
+	uint64_t total_len, refcount;
+	bool pinned;
+};
+rv_cell_fn rv_engine_run_slot;
+
+/** rv_engine_run_alloc: a block to fill, with one hold for the asker. */
+struct rv_msg_alloc {
+	struct rv_engine *engine;
+	struct rv_pool_req req; /* cls, len, allow_plain; block and refusal come back in it */
+	bool pinned;	   /* counts a refusal in the path metric; false: plain was asked for */
+	bool switched_off; /* outcome: plain because of the kill switch */
+	int rc;
+};
+rv_cell_fn rv_engine_run_alloc;
+
+/** rv_engine_run_stage: name a block's bytes. Takes over the asker's hold on success. */
+struct rv_msg_stage {
+	struct rv_engine *engine;
+	struct rv_block *block; /* NULL for zero length */
+	uint64_t len;		/* up to the block's */
+	struct rv_stage_opts opts;
+	bool pinned; /* which operation is counted */
+
+	int rc; /* 0, -ENOSPC: the slot table is full */
+	struct rv_handle handle;
+	bool in_registered;
+};
+rv_cell_fn rv_engine_run_stage;
+
+/** rv_engine_run_drop: give back one hold. */
+struct rv_msg_drop {
+	struct rv_engine *engine;
+	struct rv_block *block;
+};
+rv_cell_fn rv_engine_run_drop;
+
+/** rv_engine_run_session_end: a session is over: its slots and arenas go. */
+struct rv_msg_session_end {
+	struct rv_engine *engine;
+	uint64_t session;
+};
+rv_cell_fn rv_engine_run_session_end;
+
+/** rv_engine_run_peer: a peer's fabric address is known (or gone: addr NULL). */
+struct rv_msg_peer {
+	struct rv_engine *engine;
+	struct rv_fabric_peer peer; /* addr stays the sender's */
+	unsigned fabric;
+};
+rv_cell_fn rv_engine_run_peer;
+
+enum rv_get_path { RV_GET_ANY, RV_GET_RDMA, RV_GET_CHUNKED };
+
+/** rv_engine_run_get: fetch a payload into a landing block (or see a local one). */
+struct rv_msg_get {
+	struct rv_engine *engine;
+	struct rv_handle handle;
+	enum rv_get_path path;
+	uint64_t deadline_ns; /* RV_NEVER: one call timeout for each step and chunk */
+	uid_t uid;
+
+	int rc;
+	char text[RV_MSG_TEXT];		/* on a failure: what, on whose side */
+	struct rv_block *block;		/* with one hold, the asker's; NULL if empty */
+	struct rv_engine *block_engine; /* whose pool it is */
+	uint64_t len;
+	uint64_t lease_id; /* the asker's to end */
+	enum rv_path took;
+	uint64_t elapsed_ns;
+	unsigned fabric; /* RDMA: which */
+};
+rv_cell_fn rv_engine_run_get;
+
+/** What the lists of `rvctl slots | leases | arenas` show. */
+struct rv_slot_info {
+	uint64_t id, len;
+	uint32_t refcount, locks;
+	uid_t uid;
+	bool pinned;
+	uint64_t ttl_left_ns; /* RV_NEVER: none */
+};
+struct rv_lease_info {
+	uint64_t id, slot, worker, age_ns, left_ns; /* left: RV_NEVER: no deadline */
+	enum rv_lease_kind kind;
+};
+struct rv_arena_info {
+	uint32_t id;
+	enum rv_arena_kind kind;
+	uid_t uid;
+	bool registered, dedicated;
+	uint64_t len, used, largest_free;
+	uint32_t blocks;
+};
+
+/** rv_engine_run_list: copy out up to `max` entries of the asker's array that matches `what`. */
+struct rv_msg_list {
+	struct rv_engine *engine;
+	enum { RV_LIST_SLOTS, RV_LIST_LEASES, RV_LIST_ARENAS } what;
+	union {
+		struct rv_slot_info *slot;
+		struct rv_lease_info *lease;
+		struct rv_arena_info *arena;
+	} out;
+	size_t max, nr, total;
+	uint64_t resting_blocks;
+};
+rv_cell_fn rv_engine_run_list;
+
+/** rv_engine_run_grown: the slow thread answers a growth; sent by service/registrar. */
+struct rv_msg_grow {
+	struct rv_engine *engine;
+	struct rv_pool_grow grow;
+};
+
+enum rv_stop_step {
+	RV_STOP_DRAIN,	 /* no more descriptors; new gets are refused */
+	RV_STOP_ABANDON, /* running GETs are forced to complete with an error */
+	RV_STOP_LEASES,	 /* every slot and lease ends */
+	RV_STOP_MEMORY,	 /* rest is over, every arena goes back */
+	RV_STOP_FABRICS, /* connections close; repeat until busy is 0 */
+};
+
+/** rv_engine_run_stop: one step of a shutdown; `busy` says what is still to be waited for. */
+struct rv_msg_stop {
+	struct rv_engine *engine;
+	enum rv_stop_step step;
+	uint64_t busy_gets, busy_leases, busy_arenas, busy_fabrics;
+};
+rv_cell_fn rv_engine_run_stop;
+
+_Static_assert(sizeof(struct rv_msg_acquire) <= RV_CELL_BODY, "fits a cell");
+_Static_assert(sizeof(struct rv_msg_get) <= RV_CELL_BODY, "fits a cell");
+_Static_assert(sizeof(struct rv_peer_call) <= RV_CELL_BODY, "fits a cell");
+
+#endif

@@ -1,0 +1,544 @@
+/*
+ * The owner side: slots, leases, and the answer to an acquire.
+ */
+#include <errno.h>
+#include <inttypes.h>
+
+#include "dataplane/base/clock.h"
+#include "dataplane/base/err.h"
+#include "dataplane/base/log.h"
+#include "dataplane/base/units.h"
+#include "dataplane/engine/chunk_plan.h"
+#include "dataplane/engine/get.h"
+#include "dataplane/engine/msg.h"
+#include "dataplane/rendezvous/descriptor.h"
+
+static void end_transfer(void *user, struct rv_lease *lease);
+static void pump_transfer_ends(struct rv_engine *e);
+
+static void retry(struct rv_reactor *r, struct rv_task *t)
+{
+	(void)r;
+	pump_transfer_ends(RV_CONTAINER(t, struct rv_engine, retry));
+}
+
+int rv_engine_init(struct rv_engine *e, const struct rv_engine_conf *conf)
+{
+	struct rv_store_conf sc = {
+		.reactor = conf->reactor,
+		.shard = conf->shard,
+		.max_slots = conf->max_slots,
+		.max_leases = conf->max_leases,
+		.quarantine_ns = conf->quarantine_ns,
+		.seed = rv_random_u64(),
+		.end_transfer = end_transfer,
+		.user = e,
+	};
+	int rc;
+
+	*e = (struct rv_engine){.conf = *conf, .reactor = conf->reactor};
+	e->conf.pool.reactor = conf->reactor;
+	rv_list_init(&e->transfers_to_end);
+	e->retry.fn = retry;
+	rc = rv_store_init(&e->store, &sc);
+	if (rc)
+		return rc;
+	rc = rv_gets_init(e);
+	if (rc) {
+		rv_store_fini(&e->store);
+		return rc;
+	}
+	rv_pool_init(&e->pool, &e->conf.pool);
+	return 0;
+}
+
+void rv_engine_fini(struct rv_engine *e)
+{
+	rv_pool_fini(&e->pool);
+	rv_gets_fini(e);
+	rv_store_fini(&e->store);
+}
+
+/* Transfers of ended leases: one message each to the net core, as cells allow. */
+
+static void transfer_ended(struct rv_port *p, struct rv_cell *c)
+{
+	struct rv_msg_transfer_end *m = (void *)c->body;
+	struct rv_engine *e = m->engine;
+
+	rv_store_transfer_gone(m->lease);
+	rv_cell_free(p, c);
+	pump_transfer_ends(e);
+}
+
+static void pump_transfer_ends(struct rv_engine *e)
+{
+	while (!rv_list_empty(&e->transfers_to_end)) {
+		struct rv_cell *c = rv_cell_alloc(e->reactor->port);
+		struct rv_msg_transfer_end *m;
+		struct rv_lease *l;
+
+		if (!c) {
+			rv_task_at(e->reactor, &e->retry, e->reactor->now_ns + RV_MS(2));
+			return;
+		}
+		l = RV_LIST_ENTRY(rv_list_pop(&e->transfers_to_end), struct rv_lease, link);
+		m = (void *)c->body;
+		*m = (struct rv_msg_transfer_end){e, l, l->rec.id};
+		c->run = e->conf.run_transfer_end;
+		c->done = transfer_ended;
+		rv_cell_send(e->reactor->port, e->conf.net_port, c);
+	}
+}
+
+static void end_transfer(void *user, struct rv_lease *lease)
+{
+	struct rv_engine *e = user;
+
+	rv_list_push(&e->transfers_to_end, &lease->link);
+	pump_transfer_ends(e);
+}
+
+/* Acquire. */
+
+/* A descriptor for the whole slot in the first fabric that the offer names; 0 if there is none. */
+static size_t describe(const struct rv_engine *e, const struct rv_slot *slot, unsigned offer,
+		       uint8_t *out, size_t cap)
+{
+	const struct rv_arena *a = slot->block->arena;
+	struct rv_writer w = rv_writer(out, cap);
+
+	for (unsigned i = 0; i < e->conf.fabric_nr; i++) {
+		const struct rv_fabric *f = e->conf.fabric[i];
+		const struct rv_fabric_map *m = a->map[f->index];
+		struct rv_desc d;
+
+		if (!(f->ops->offer_bit & offer) || !m || !m->key_len)
+			continue;
+		d = (struct rv_desc){
+			.backend = (uint8_t)f->ops->backend,
+			.version = RV_DESC_VERSION,
+			.generation = a->generation,
+			.addr = (uintptr_t)rv_block_ptr(slot->block),
+			.len = slot->len,
+			.rkey = m->key,
+			.rkey_len = (uint16_t)m->key_len,
+		};
+		return rv_desc_encode(&w, &d) || w.bad ? 0 : w.len;
+	}
+	return 0;
+}
+
+static bool offer_names_ours(const struct rv_engine *e, unsigned offer)
+{
+	for (unsigned i = 0; i < e->conf.fabric_nr; i++) {
+		if (e->conf.fabric[i]->ops->offer_bit & offer)
+			return true;
+	}
+	return false;
+}
+
+static bool rdma_enabled(const struct rv_engine *e)
+{
+	return !atomic_load_explicit(&e->conf.set->rdma_off, memory_order_relaxed);
+}
+
+static enum rv_path_reason decide(struct rv_engine *e, const struct rv_slot *slot,
+				  struct rv_msg_acquire *m)
+{
+	struct rv_acquire_facts f = {
+		.has_offer = m->has_offer,
+		.has_registry = e->conf.fabric_nr > 0,
+		.enabled = rdma_enabled(e),
+		.pinned = slot->pinned,
+		.len = slot->len,
+		.min_bytes = e->conf.rdma_min_bytes,
+		.backend_named = offer_names_ours(e, m->offer),
+		.draining = e->draining,
+	};
+
+	if (f.has_offer && f.pinned) {
+		m->desc_len = describe(e, slot, m->offer, m->desc, sizeof(m->desc));
+		f.describable = m->desc_len > 0;
+	}
+	return rv_acquire_decide(&f);
+}
+
+/* A lease nobody ends is at most as old as the longest deadline a consumer is told. */
+static uint64_t timeout_ms(const struct rv_engine *e)
+{
+	return rv_max_u64(1, e->conf.lease_timeout_ns / RV_MS(1));
+}
+
+static void grant_ready(struct rv_engine *e, struct rv_slot *slot, struct rv_msg_acquire *m)
+{
+	struct rv_lease *l = rv_lease_mint(slot, m->worker,
+					   m->for_us ? RV_LEASE_LOCAL : RV_LEASE_CHUNKED, RV_NEVER);
+
+	if (!l) {
+		m->rc = -EAGAIN;
+		return;
+	}
+	if (slot->block)
+		rv_block_hold(slot->block); /* the transfer's, or the asker's on this node */
+	if (!m->for_us)
+		l->transfer = slot->block;
+	m->answer = RV_ANSWER_READY;
+	m->lease = l;
+	m->lease_id = l->rec.id;
+	m->total_len = slot->len;
+	m->chunk_size = rv_chunk_size_for(slot->len, e->conf.chunk_size);
+	m->block = slot->block;
+	m->same_user = slot->uid == m->uid;
+}
+
+static void grant_rdma(struct rv_engine *e, struct rv_slot *slot, struct rv_msg_acquire *m)
+{
+	struct rv_lease *l = rv_lease_mint(slot, m->worker, RV_LEASE_RDMA, RV_MS(timeout_ms(e)));
+
+	if (!l) {
+		m->rc = -EAGAIN;
+		return;
+	}
+	m->answer = RV_ANSWER_RDMA;
+	m->lease_id = l->rec.id;
+	m->total_len = slot->len;
+	m->lease_timeout_ms = timeout_ms(e);
+}
+
+void rv_engine_run_acquire(struct rv_port *p, struct rv_cell *c)
+{
+	struct rv_msg_acquire *m = (void *)c->body;
+	struct rv_engine *e = m->engine;
+	struct rv_slot *slot = rv_slot_find(&e->store, m->local);
+	enum rv_path_reason why;
+
+	m->rc = 0;
+	m->answer = RV_ANSWER_NONE;
+	m->block = NULL;
+	m->lease = NULL;
+	if (!slot) {
+		m->rc = -ENOENT;
+		m->cause = rv_idtab_cause(&e->store.slots, m->local);
+	} else if (m->for_us) {
+		grant_ready(e, slot, m);
+	} else {
+		why = decide(e, slot, m);
+		rv_counter_add(&e->stats.path[why], 1);
+		if (why == RV_PATH_OK)
+			grant_rdma(e, slot, m);
+		else
+			grant_ready(e, slot, m);
+	}
+	rv_cell_reply(p, c);
+}
+
+void rv_engine_run_lease(struct rv_port *p, struct rv_cell *c)
+{
+	struct rv_msg_lease *m = (void *)c->body;
+	struct rv_engine *e = m->engine;
+	struct rv_lease *l = rv_lease_find(&e->store, m->local, m->lease_id, m->worker);
+
+	m->rc = l ? 0 : -ESTALE;
+	switch (m->op) {
+	case RV_LEASE_RENEW:
+		if (l)
+			rv_lease_renew(l, m->arrival_ns);
+		break;
+	case RV_LEASE_DETACH:
+	case RV_LEASE_RELEASE:
+		if (l)
+			rv_lease_end(l, m->op == RV_LEASE_RELEASE);
+		rv_stats_operation(&e->stats,
+				   m->op == RV_LEASE_RELEASE ? RV_OP_RELEASE : RV_OP_DETACH, m->rc);
+		break;
+	}
+	rv_cell_reply(p, c);
+}
+
+static void run_slot_op(struct rv_engine *e, struct rv_slot *slot, struct rv_msg_slot *m)
+{
+	switch (m->op) {
+	case RV_SLOT_METADATA:
+		m->total_len = slot->len;
+		m->refcount = slot->refcount;
+		m->pinned = slot->pinned;
+		break;
+	case RV_SLOT_REF:
+		if (slot->refcount == UINT32_MAX)
+			m->rc = -EAGAIN;
+		else
+			slot->refcount++;
+		break;
+	case RV_SLOT_DROP:
+		if (m->check_uid && m->uid != 0 && m->uid != slot->uid)
+			m->rc = -EPERM;
+		else
+			rv_slot_end(slot, RV_END_DROPPED);
+		break;
+	}
+	(void)e;
+}
+
+void rv_engine_run_slot(struct rv_port *p, struct rv_cell *c)
+{
+	struct rv_msg_slot *m = (void *)c->body;
+	struct rv_engine *e = m->engine;
+	struct rv_slot *slot = rv_slot_find(&e->store, m->local);
+
+	m->rc = 0;
+	if (slot) {
+		run_slot_op(e, slot, m);
+	} else {
+		m->rc = -ENOENT;
+		m->cause = rv_idtab_cause(&e->store.slots, m->local);
+	}
+	if (m->op != RV_SLOT_DROP)
+		rv_stats_operation(&e->stats, m->op == RV_SLOT_REF ? RV_OP_REF : RV_OP_METADATA,
+				   m->rc);
+	rv_cell_reply(p, c);
+}
+
+/* Staging. */
+
+static void count_refusal(struct rv_engine *e, const struct rv_msg_alloc *m)
+{
+	if (!m->pinned)
+		return;
+	if (m->req.refusal == RV_POOL_BUDGET)
+		rv_counter_add(&e->stats.path[RV_PATH_BUDGET], 1);
+	else if (m->req.refusal == RV_POOL_EXHAUSTED)
+		rv_counter_add(&e->stats.path[RV_PATH_POOL_EXHAUSTED], 1);
+}
+
+static void alloc_done(struct rv_pool *pool, struct rv_pool_req *req, int rc)
+{
+	struct rv_cell *c = req->ctx;
+	struct rv_msg_alloc *m = (void *)c->body;
+
+	(void)pool;
+	m->rc = rc;
+	count_refusal(m->engine, m);
+	rv_cell_reply(m->engine->reactor->port, c);
+}
+
+void rv_engine_run_alloc(struct rv_port *p, struct rv_cell *c)
+{
+	struct rv_msg_alloc *m = (void *)c->body;
+	struct rv_engine *e = m->engine;
+
+	if (m->pinned && e->conf.fabric_nr && !rdma_enabled(e) && m->req.allow_plain) {
+		rv_counter_add(&e->stats.path[RV_PATH_KILL_SWITCH], 1);
+		if (m->req.cls.kind == RV_ARENA_SESSION)
+			m->req.cls.plain = true;
+		else
+			m->req.cls = (struct rv_arena_class){.kind = RV_ARENA_PLAIN,
+							     .uid = m->req.cls.uid};
+		m->pinned = false;
+		m->switched_off = true;
+	}
+	m->req.ctx = c;
+	m->req.done = alloc_done;
+	m->rc = e->draining ? -ESHUTDOWN : rv_pool_alloc(&e->pool, &m->req);
+	if (m->rc == -EINPROGRESS)
+		return;
+	rv_cell_reply(p, c);
+}
+
+void rv_engine_run_stage(struct rv_port *p, struct rv_cell *c)
+{
+	struct rv_msg_stage *m = (void *)c->body;
+	struct rv_engine *e = m->engine;
+	struct rv_slot *slot = rv_slot_stage(&e->store, m->block, m->len, &m->opts);
+
+	m->rc = slot ? 0 : -ENOSPC;
+	if (slot) {
+		m->handle = (struct rv_handle){e->conf.worker, slot->rec.id};
+		m->in_registered = slot->pinned;
+	}
+	rv_stats_operation(&e->stats, m->pinned ? RV_OP_REGISTER_PINNED : RV_OP_REGISTER, m->rc);
+	rv_cell_reply(p, c);
+}
+
+void rv_engine_run_drop(struct rv_port *p, struct rv_cell *c)
+{
+	struct rv_msg_drop *m = (void *)c->body;
+
+	rv_block_drop(m->block);
+	rv_cell_reply(p, c);
+}
+
+void rv_engine_run_session_end(struct rv_port *p, struct rv_cell *c)
+{
+	struct rv_msg_session_end *m = (void *)c->body;
+
+	rv_store_end_session(&m->engine->store, m->session);
+	rv_pool_end_session(&m->engine->pool, m->session);
+	rv_cell_reply(p, c);
+}
+
+void rv_engine_run_peer(struct rv_port *p, struct rv_cell *c)
+{
+	struct rv_msg_peer *m = (void *)c->body;
+	struct rv_engine *e = m->engine;
+
+	for (unsigned i = 0; i < e->conf.fabric_nr; i++) {
+		struct rv_fabric *f = e->conf.fabric[i];
+		int rc;
+
+		if (f->index != m->fabric)
+			continue;
+		if (!m->peer.addr) {
+			f->ops->peer_down(f, e->reactor->index, m->peer.worker);
+			continue;
+		}
+		rc = f->ops->peer_up(f, e->reactor->index, &m->peer);
+		if (rc)
+			rv_log_warn("%s: the address of peer %" PRIu64 " is of no use: %s",
+				    f->ops->name, m->peer.worker, rv_err_name(rc));
+	}
+	rv_cell_reply(p, c);
+}
+
+/* Lists. */
+
+static uint64_t left_ns(const struct rv_engine *e, const struct rv_task *t)
+{
+	if (!t->timer.armed)
+		return RV_NEVER;
+	return t->timer.deadline_ns > e->reactor->now_ns ? t->timer.deadline_ns - e->reactor->now_ns
+							 : 0;
+}
+
+static void list_slots(struct rv_engine *e, struct rv_msg_list *m)
+{
+	const struct rv_slot *s;
+	uint32_t pos = 0;
+
+	m->total = e->store.slots.live_nr;
+	while (m->nr < m->max && (s = rv_idtab_next(&e->store.slots, &pos))) {
+		m->out.slot[m->nr++] = (struct rv_slot_info){
+			.id = s->rec.id,
+			.len = s->len,
+			.refcount = s->refcount,
+			.locks = s->locks,
+			.uid = s->uid,
+			.pinned = s->pinned,
+			.ttl_left_ns = left_ns(e, &s->ttl),
+		};
+	}
+}
+
+static void list_leases(struct rv_engine *e, struct rv_msg_list *m)
+{
+	const struct rv_lease *l;
+	uint32_t pos = 0;
+
+	m->total = e->store.leases.live_nr;
+	while (m->nr < m->max && (l = rv_idtab_next(&e->store.leases, &pos))) {
+		if (!l->slot)
+			continue;
+		m->out.lease[m->nr++] = (struct rv_lease_info){
+			.id = l->rec.id,
+			.slot = l->slot->rec.id,
+			.worker = l->worker,
+			.age_ns = e->reactor->now_ns - l->granted_ns,
+			.left_ns = left_ns(e, &l->deadline),
+			.kind = l->kind,
+		};
+	}
+}
+
+static void list_arenas(struct rv_engine *e, struct rv_msg_list *m)
+{
+	struct rv_list *it;
+
+	RV_LIST_EACH(it, &e->pool.arenas)
+	{
+		const struct rv_arena *a = RV_LIST_ENTRY(it, struct rv_arena, link);
+
+		m->total++;
+		if (m->nr == m->max)
+			continue;
+		m->out.arena[m->nr++] = (struct rv_arena_info){
+			.id = a->id,
+			.kind = a->cls.kind,
+			.uid = a->cls.uid,
+			.registered = rv_arena_registered(a),
+			.dedicated = a->dedicated,
+			.len = a->pages.len,
+			.used = a->used_gr * RV_GRANULE,
+			.largest_free = a->dedicated
+						? 0
+						: (uint64_t)rv_offset_alloc_largest_gr(a->alloc) *
+							  RV_GRANULE,
+			.blocks = a->block_nr,
+		};
+	}
+}
+
+void rv_engine_run_list(struct rv_port *p, struct rv_cell *c)
+{
+	struct rv_msg_list *m = (void *)c->body;
+	struct rv_engine *e = m->engine;
+
+	m->nr = 0;
+	m->total = 0;
+	m->resting_blocks = rv_counter_get(&e->pool.resting_blocks);
+	switch (m->what) {
+	case RV_LIST_SLOTS:
+		list_slots(e, m);
+		break;
+	case RV_LIST_LEASES:
+		list_leases(e, m);
+		break;
+	case RV_LIST_ARENAS:
+		list_arenas(e, m);
+		break;
+	}
+	rv_cell_reply(p, c);
+}
+
+/* Shutdown. */
+
+static void end_all_slots(struct rv_engine *e)
+{
+	struct rv_slot *s;
+	uint32_t pos = 0;
+
+	while ((s = rv_idtab_next(&e->store.slots, &pos)))
+		rv_slot_end(s, RV_END_DROPPED);
+}
+
+void rv_engine_run_stop(struct rv_port *p, struct rv_cell *c)
+{
+	struct rv_msg_stop *m = (void *)c->body;
+	struct rv_engine *e = m->engine;
+
+	switch (m->step) {
+	case RV_STOP_DRAIN:
+		e->draining = true;
+		break;
+	case RV_STOP_ABANDON:
+		rv_gets_abandon(e);
+		break;
+	case RV_STOP_LEASES:
+		end_all_slots(e);
+		break;
+	case RV_STOP_MEMORY:
+		rv_pool_stop(&e->pool);
+		m->busy_arenas = rv_pool_shrink_all(&e->pool);
+		break;
+	case RV_STOP_FABRICS:
+		m->busy_fabrics = 0;
+		for (unsigned i = 0; i < e->conf.fabric_nr; i++) {
+			struct rv_fabric *f = e->conf.fabric[i];
+
+			m->busy_fabrics += f->ops->quiesce(f, e->reactor->index) ? 1 : 0;
+		}
+		break;
+	}
+	m->busy_gets = rv_counter_get(&e->stats.gets);
+	m->busy_leases = rv_store_rdma_leases(&e->store);
+	rv_cell_reply(p, c);
+}

@@ -1,0 +1,101 @@
+/*
+ * carrier.h - what moves whole frames between nodes: type, header, payload, as bytes.
+ *
+ *   dial() --> connected(link, 0) --> send() ... frame() ... --> closed(link)
+ *         '--> connected(link, -EHOSTUNREACH) --> closed(link)
+ *   accepted: opened(link) --> the same
+ *
+ * A link is one connection. Nothing on it says who the peer is. Implemented by control/uring (TCP), later
+ * by ucx/am, and by a script in tests.
+ *
+ * @thread the net core's, all of it
+ */
+#ifndef RV_DATAPLANE_INTERFACES_CARRIER_H
+#define RV_DATAPLANE_INTERFACES_CARRIER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct rv_link;
+struct rv_carrier;
+
+/** A frame that arrived; everything is borrowed for the call. */
+struct rv_frame {
+	unsigned type;
+	const uint8_t *header;
+	size_t header_len;
+	const uint8_t *payload; /* where place() said, if `placed` */
+	size_t payload_len;
+	bool placed;
+};
+
+/** Called when the carrier no longer reads the bytes of a send: @rc 0 once they are sent. Exactly once. */
+typedef void rv_sent_fn(void *ctx, int rc);
+
+struct rv_link_ops {
+	/**
+	 * Send one frame. The header is copied. The payload is copied if @sent is NULL, else borrowed until
+	 * @sent, which is never called from inside send().
+	 *
+	 * @return 0; -ESHUTDOWN (closing), -ENOMEM: nothing was taken, @sent is not called
+	 * @cost   no system call: the bytes leave in the pass's one submission
+	 */
+	int (*send)(struct rv_link *l, unsigned type, const void *header, size_t header_len,
+		    const void *payload, size_t payload_len, rv_sent_fn *sent, void *ctx);
+
+	/**
+	 * The payload that is arriving must not be written to its place any more.
+	 * @return true: it is not written from now on; false: displaced() says when
+	 */
+	bool (*displace)(struct rv_link *l);
+
+	/** Bytes taken by send() and not sent. */
+	size_t (*queued)(const struct rv_link *l);
+
+	/** Stop (and go on) reading: the other side is to wait. */
+	void (*pause)(struct rv_link *l, bool on);
+
+	/** Close; closed() follows, never from inside. */
+	void (*close)(struct rv_link *l, int rc);
+
+	/** The other end's address, for people. */
+	const char *(*name)(const struct rv_link *l);
+};
+
+struct rv_link {
+	const struct rv_link_ops *ops;
+	void *user;    /* the messenger's */
+	bool dialed;   /* by us */
+	bool is_local; /* both ends on this host */
+};
+
+/** What a carrier tells its user. */
+struct rv_carrier_events {
+	/** A connection came in. @return false to refuse it */
+	bool (*opened)(void *user, struct rv_link *l);
+	void (*connected)(void *user, struct rv_link *l, int rc);
+
+	/** A header arrived: where shall its payload go? NULL: into the carrier's own buffer. Else room for payload_len. */
+	void *(*place)(void *user, struct rv_link *l, const struct rv_frame *f);
+	void (*frame)(void *user, struct rv_link *l, const struct rv_frame *f);
+	void (*displaced)(void *user, struct rv_link *l);
+
+	/** Room again after send() queued much. */
+	void (*drained)(void *user, struct rv_link *l);
+
+	/** Over; all sent callbacks were made, nothing is written anywhere. The link is freed after this. */
+	void (*closed)(void *user, struct rv_link *l, int rc);
+};
+
+struct rv_carrier_ops {
+	/** @param host an IP literal @return the link, or NULL without memory */
+	struct rv_link *(*dial)(struct rv_carrier *c, const char *host, uint16_t port,
+				void *link_user);
+};
+
+struct rv_carrier {
+	const struct rv_carrier_ops *ops;
+};
+
+#endif

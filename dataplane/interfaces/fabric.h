@@ -1,0 +1,131 @@
+/*
+ * fabric.h - what moves memory: a backend that maps pages, names them for peers, and reads peers' pages.
+ *
+ *   init:     create -> open_reactor for each reactor with the fabric role -> address
+ *   slow:     map -> ... -> unmap                       (pages; key packed once, at map)
+ *   reactor:  peer_up -> [wiring] -> up -> get ... -> abandon | peer_down
+ *   stop:     quiesce until 0 -> close_reactor -> destroy
+ *
+ * Implemented by ucx/ and verbs/, and by tests/fake. One object serves the whole node; what belongs to a
+ * reactor is used by that reactor only. Nothing here blocks but endpoint creation inside peer_state and get
+ * (hundreds of milliseconds at worst), map and unmap.
+ */
+#ifndef RV_DATAPLANE_INTERFACES_FABRIC_H
+#define RV_DATAPLANE_INTERFACES_FABRIC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "dataplane/base/list.h"
+#include "dataplane/interfaces/poller.h"
+
+/** Longest key a fabric hands out or takes. */
+#define RV_FABRIC_KEY_MAX 1024
+
+/** Fabrics a node may have at once. */
+#define RV_FABRICS 2
+
+struct rv_fabric;
+
+/** Pages the fabric knows. Owned by the fabric from map to unmap. */
+struct rv_fabric_map {
+	void *base;
+	uint64_t len;
+	uint8_t key[RV_FABRIC_KEY_MAX]; /* what a peer needs to read them; empty for destinations */
+	size_t key_len;
+};
+
+enum rv_map_access {
+	RV_MAP_SOURCE,	    /* peers may read */
+	RV_MAP_DESTINATION, /* our device may write; no key is ever given out */
+	RV_MAP_BOTH,
+};
+
+enum rv_peer_state {
+	RV_PEER_UNKNOWN, /* no peer_up, or its blob is of no use */
+	RV_PEER_WIRING,	 /* asking for the state began the wire-up; ask again */
+	RV_PEER_UP,
+	RV_PEER_FAILED, /* wiring failed; asking again after a while tries again */
+};
+
+/** How to reach a peer over this fabric; borrowed for the call. */
+struct rv_fabric_peer {
+	uint64_t worker;      /* WorkerId */
+	uint64_t incarnation; /* another one replaces the endpoint */
+	const uint8_t *addr;  /* the fabric's own address bytes (a UCX worker address) */
+	size_t addr_len;
+};
+
+/**
+ * One GET. The caller owns the struct until done() is called, exactly once, from the reactor's poll and
+ * never from inside get(). After done() nothing writes to @local any more.
+ */
+struct rv_fabric_get {
+	uint64_t worker;
+	uint64_t remote_addr;
+	uint64_t len;
+	const uint8_t *key; /* must stay valid only during get() */
+	size_t key_len;
+	void *local;
+	struct rv_fabric_map *local_map; /* maps @local */
+
+	/** @rc 0, -ECONNRESET (endpoint failed), -EPROTO (key refused), -EIO. @thread owning reactor */
+	void (*done)(struct rv_fabric_get *g, int rc);
+	void *ctx;
+
+	/* The fabric's own, between get() and done(). */
+	struct rv_list link;
+	void *priv[4];
+};
+
+struct rv_fabric_ops {
+	const char *name;   /* "ucx": also the name in offers */
+	unsigned backend;   /* descriptor byte 0 */
+	unsigned offer_bit; /* RV_OFFER_* */
+
+	/** @thread the reactor's own, before its first pass @return 0 and the poller to add, or a negative errno */
+	int (*open_reactor)(struct rv_fabric *f, unsigned reactor, struct rv_poller **poller);
+	/** After quiesce returned 0, or to give up: the worker goes with all that is on it. @thread owning reactor */
+	void (*close_reactor)(struct rv_fabric *f, unsigned reactor);
+
+	/** Our address as peers need it. @return its length, 0 if there is none; more than @cap: nothing written. @thread any, after open_reactor */
+	size_t (*address)(struct rv_fabric *f, unsigned reactor, void *buf, size_t cap);
+
+	/** Make pages known. @return 0; -ENOMEM, -EPERM (memlock), -ENOTSUP: no key could be made. @thread slow */
+	int (*map)(struct rv_fabric *f, void *base, uint64_t len, enum rv_map_access access,
+		   struct rv_fabric_map **out);
+	/** Forget them. 0 confirms that the device lets go. @thread slow */
+	int (*unmap)(struct rv_fabric *f, struct rv_fabric_map *m);
+
+	/** Learn or replace a peer; makes no connection. @return 0, -ENOMEM, -EPROTO (blob refused). @thread owning reactor */
+	int (*peer_up)(struct rv_fabric *f, unsigned reactor, const struct rv_fabric_peer *p);
+	/** Forget a peer; its GETs complete with -ECONNRESET. @thread owning reactor */
+	void (*peer_down)(struct rv_fabric *f, unsigned reactor, uint64_t worker);
+	/** Where we stand with a peer; starts the wire-up if it has not begun. @thread owning reactor */
+	enum rv_peer_state (*peer_state)(struct rv_fabric *f, unsigned reactor, uint64_t worker);
+
+	/** Post a GET to a peer that is up. @return 0, or a negative errno and done() is not called. @thread owning reactor */
+	int (*get)(struct rv_fabric *f, unsigned reactor, struct rv_fabric_get *g);
+	/** Force the connection to @worker down so that its GETs complete; the next use makes a new one. @thread owning reactor */
+	void (*abandon)(struct rv_fabric *f, unsigned reactor, uint64_t worker);
+	/** GETs posted and not done. @thread owning reactor */
+	unsigned (*outstanding)(struct rv_fabric *f, unsigned reactor);
+	/** Close all connections; @return 0 when none is left, -EAGAIN: poll on and ask again. @thread owning reactor */
+	int (*quiesce)(struct rv_fabric *f, unsigned reactor);
+
+	/** Every reactor is closed, every map unmapped. @thread init */
+	void (*destroy)(struct rv_fabric *f);
+};
+
+/** First member of an implementation's own struct. */
+struct rv_fabric {
+	const struct rv_fabric_ops *ops;
+	unsigned index; /* its place in the node's table of fabrics */
+	bool native;	/* remote memory is read by the device, not by the owner's software */
+	bool revokes;	/* a revoked key is provably dead */
+	char version[32];
+	char path_name[64]; /* for people: "ucx tcp" */
+};
+
+#endif

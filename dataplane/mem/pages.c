@@ -1,0 +1,175 @@
+#include "dataplane/mem/pages.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "dataplane/base/check.h"
+#include "dataplane/base/units.h"
+
+#define HUGE_BYTES RV_MIB(2)
+#define SLICE	   RV_MIB(64)
+
+struct parked {
+	struct rv_list link;
+	struct rv_pages pages;
+	uint64_t owner;
+};
+
+/* Allocate every page now; in slices, so that a signal is not held up for seconds. */
+static int populate(void *base, uint64_t len)
+{
+	for (uint64_t off = 0; off < len; off += SLICE) {
+		uint64_t n = rv_min_u64(SLICE, len - off);
+
+		while (madvise((char *)base + off, n, MADV_POPULATE_WRITE)) {
+			if (errno == EINTR || errno == EAGAIN)
+				continue;
+			return errno == EFAULT || errno == ENOSPC ? -ENOMEM : -errno;
+		}
+	}
+	return 0;
+}
+
+static int create(struct rv_pages *p, uint64_t len, bool writable, bool huge)
+{
+	int seals = F_SEAL_SHRINK | F_SEAL_GROW;
+	int fd, rc;
+	void *base;
+
+	len = rv_align_up(len, huge ? HUGE_BYTES : RV_GRANULE);
+	fd = memfd_create("rvd-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING | (huge ? MFD_HUGETLB : 0u));
+	if (fd < 0)
+		return -errno;
+	if (ftruncate(fd, (off_t)len)) {
+		rc = -errno;
+		goto err_close;
+	}
+	base = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (base == MAP_FAILED) {
+		rc = -errno;
+		goto err_close;
+	}
+	if (!huge)
+		madvise(base, len, MADV_HUGEPAGE); /* a wish */
+	rc = populate(base, len);
+	if (rc)
+		goto err_unmap;
+	if (!writable)
+		seals |= F_SEAL_FUTURE_WRITE; /* after our own writable mapping exists */
+	if (fcntl(fd, F_ADD_SEALS, seals | F_SEAL_SEAL)) {
+		rc = -errno;
+		goto err_unmap;
+	}
+	*p = (struct rv_pages){.base = base, .len = len, .memfd = fd, .huge = huge};
+	return 0;
+
+err_unmap:
+	munmap(base, len);
+err_close:
+	close(fd);
+	return rc;
+}
+
+int rv_pages_create(struct rv_pages *p, uint64_t len, bool writable, enum rv_hugepages huge)
+{
+	int rc;
+
+	RV_CHECK(len > 0);
+	if (len > INT64_MAX - HUGE_BYTES)
+		return -ENOMEM;
+	if (huge != RV_HUGEPAGES_NO) {
+		rc = create(p, len, writable, true);
+		if (!rc || huge == RV_HUGEPAGES_REQUIRE)
+			return rc;
+	}
+	return create(p, len, writable, false);
+}
+
+void rv_pages_destroy(struct rv_pages *p)
+{
+	if (p->base)
+		munmap(p->base, p->len);
+	if (p->memfd >= 0)
+		close(p->memfd);
+	*p = (struct rv_pages){.memfd = -1};
+}
+
+void rv_pages_hollow(struct rv_pages *p)
+{
+	void *z = mmap(p->base, p->len, PROT_READ,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+
+	RV_CHECK(z == p->base);
+	close(p->memfd);
+	p->memfd = -1;
+}
+
+void rv_parking_init(struct rv_parking *pk, uint64_t retain_bytes)
+{
+	*pk = (struct rv_parking){.retain_bytes = retain_bytes};
+	rv_list_init(&pk->parked);
+	rv_list_init(&pk->hollow);
+}
+
+bool rv_parking_put(struct rv_parking *pk, struct rv_pages *p, uint64_t owner, bool keep)
+{
+	struct parked *e = calloc(1, sizeof(*e));
+
+	keep = keep && e &&
+	       p->len <= pk->retain_bytes - rv_min_u64(pk->parked_bytes, pk->retain_bytes);
+	if (!keep)
+		rv_pages_hollow(p);
+	if (!e)
+		return false; /* the addresses stay reserved for good: a leak of nothing but addresses */
+	e->pages = *p;
+	e->owner = owner;
+	if (keep) {
+		rv_list_push(&pk->parked, &e->link);
+		pk->parked_bytes += p->len;
+	} else {
+		rv_list_push(&pk->hollow, &e->link);
+	}
+	*p = (struct rv_pages){.memfd = -1};
+	return keep;
+}
+
+int rv_parking_take(struct rv_parking *pk, uint64_t len, uint64_t owner, struct rv_pages *out)
+{
+	struct rv_list *it;
+
+	RV_LIST_EACH(it, &pk->parked)
+	{
+		struct parked *e = RV_LIST_ENTRY(it, struct parked, link);
+
+		if (e->owner != owner || e->pages.len < len || e->pages.len / 2 >= len)
+			continue;
+		rv_list_del(&e->link);
+		pk->parked_bytes -= e->pages.len;
+		*out = e->pages;
+		free(e);
+		return 0;
+	}
+	return -ENOENT;
+}
+
+static void empty(struct rv_list *l)
+{
+	struct rv_list *it;
+
+	while ((it = rv_list_pop(l))) {
+		struct parked *e = RV_LIST_ENTRY(it, struct parked, link);
+
+		rv_pages_destroy(&e->pages);
+		free(e);
+	}
+}
+
+void rv_parking_fini(struct rv_parking *pk)
+{
+	empty(&pk->parked);
+	empty(&pk->hollow);
+	pk->parked_bytes = 0;
+}

@@ -1,0 +1,67 @@
+/*
+ * pages.h - sealed shared memory: what arenas are made of, and where it rests when their arena is gone.
+ *
+ *   create --> in an arena --> unmapped? munmap
+ *                         '--> parked (a stray emulated GET may still read here) --> next arena that fits
+ *                                                                     '--> hollow: read-only zero pages
+ *
+ * A memfd sealed against shrinking and growing: no holder of the descriptor can make us or a client fault.
+ * Every page is allocated before anyone sees it, so memory that is not there is an error here, not a SIGBUS
+ * later.
+ */
+#ifndef RV_DATAPLANE_MEM_PAGES_H
+#define RV_DATAPLANE_MEM_PAGES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "dataplane/base/list.h"
+
+enum rv_hugepages { RV_HUGEPAGES_AUTO, RV_HUGEPAGES_NO, RV_HUGEPAGES_REQUIRE };
+
+struct rv_pages {
+	void *base;
+	uint64_t len;
+	int memfd; /* -1 once hollow */
+	bool huge;
+};
+
+/**
+ * @param len       bytes, rounded up to whole (huge) pages
+ * @param writable  others may map it writable (session arenas); otherwise only this mapping can write
+ * @return 0, -ENOMEM (also: no huge pages where they are required), or another negative errno
+ * @thread slow   @cost about 0.3 s/GiB
+ */
+int rv_pages_create(struct rv_pages *p, uint64_t len, bool writable, enum rv_hugepages huge);
+
+/** Unmap and close. Nothing may reach the addresses any more. @thread slow */
+void rv_pages_destroy(struct rv_pages *p);
+
+/** Give the memory back, keep the addresses readable (as zeros). @thread slow */
+void rv_pages_hollow(struct rv_pages *p);
+
+/** Pages of former arenas. @thread slow only */
+struct rv_parking {
+	struct rv_list parked;
+	struct rv_list hollow;
+	uint64_t parked_bytes;
+	uint64_t retain_bytes; /* more than this is hollowed */
+};
+
+void rv_parking_init(struct rv_parking *pk, uint64_t retain_bytes);
+
+/**
+ * Take over @p: whole, to be given out again only for the same @owner (user and kind), or hollowed when
+ * @keep is false or enough is parked.
+ *
+ * @return true if it is kept whole: its bytes still count
+ */
+bool rv_parking_put(struct rv_parking *pk, struct rv_pages *p, uint64_t owner, bool keep);
+
+/** Pages of at least @len and less than twice that, of the same @owner. @return 0 or -ENOENT */
+int rv_parking_take(struct rv_parking *pk, uint64_t len, uint64_t owner, struct rv_pages *out);
+
+/** Unmap everything: no emulated lane is left. */
+void rv_parking_fini(struct rv_parking *pk);
+
+#endif

@@ -1,0 +1,66 @@
+#include "dataplane/rendezvous/peers.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+void rv_peers_fini(struct rv_peers *d, void (*forget)(struct rv_peer *))
+{
+	struct rv_peer *p;
+	size_t pos = 0;
+
+	while ((p = rv_map64_next(&d->by_worker, &pos))) {
+		if (forget)
+			forget(p);
+		free(p->fabric_addr);
+		free(p);
+	}
+	rv_map64_fini(&d->by_worker);
+}
+
+struct rv_peer *rv_peers_find(const struct rv_peers *d, uint64_t worker)
+{
+	return rv_map64_get(&d->by_worker, worker);
+}
+
+struct rv_peer *rv_peers_get(struct rv_peers *d, uint64_t worker)
+{
+	struct rv_peer *p = rv_peers_find(d, worker);
+
+	if (p)
+		return p;
+	p = calloc(1, sizeof(*p));
+	if (!p)
+		return NULL;
+	p->worker = worker;
+	if (rv_map64_put(&d->by_worker, worker, p)) {
+		free(p);
+		return NULL;
+	}
+	return p;
+}
+
+struct rv_peer *rv_peers_next(const struct rv_peers *d, size_t *pos)
+{
+	return rv_map64_next(&d->by_worker, pos);
+}
+
+int rv_peer_set_fabric(struct rv_peer *p, uint64_t incarnation, const uint8_t *addr, size_t len)
+{
+	uint8_t *copy = NULL;
+
+	if (p->incarnation == incarnation && p->fabric_addr_len == len &&
+	    (!len || memcmp(p->fabric_addr, addr, len) == 0))
+		return 0;
+	if (len) {
+		copy = malloc(len);
+		if (!copy)
+			return -ENOMEM;
+		memcpy(copy, addr, len);
+	}
+	free(p->fabric_addr);
+	p->fabric_addr = copy;
+	p->fabric_addr_len = len;
+	p->incarnation = incarnation;
+	return 1;
+}

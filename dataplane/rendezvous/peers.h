@@ -1,0 +1,52 @@
+/*
+ * peers.h - the directory of other nodes: WorkerId, instance, where to dial, what else they have.
+ *
+ * A node is known by its WorkerId. What is not known of it (a stock owner that was named only by a
+ * reference has told us no instance and no fabric address) is marked so and may be learned later.
+ *
+ * @thread the net core's (owner); other reactors are told what they need by message
+ */
+#ifndef RV_DATAPLANE_RENDEZVOUS_PEERS_H
+#define RV_DATAPLANE_RENDEZVOUS_PEERS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "dataplane/base/map64.h"
+
+#define RV_PEER_HOST 256
+#define RV_PEER_NAME 64
+
+struct rv_peer {
+	uint64_t worker;
+	uint8_t instance[16];
+	bool has_instance;
+	bool is_rvd;		 /* its address has our key: features beyond velo may be used */
+	char name[RV_PEER_NAME]; /* what people call it; may be empty */
+	char host[RV_PEER_HOST]; /* TCP; empty: none known */
+	uint16_t port;
+	uint64_t incarnation; /* of its fabric address */
+	uint8_t *fabric_addr; /* heap; NULL: none that is of use to us */
+	size_t fabric_addr_len;
+	void *link; /* the messenger's: the connection it dials, what waits for it */
+};
+
+struct rv_peers {
+	struct rv_map64 by_worker;
+};
+
+void rv_peers_fini(struct rv_peers *d, void (*forget)(struct rv_peer *));
+
+struct rv_peer *rv_peers_find(const struct rv_peers *d, uint64_t worker);
+
+/** Find or make. @return NULL without memory */
+struct rv_peer *rv_peers_get(struct rv_peers *d, uint64_t worker);
+
+/** By name, instance text or address is for callers: walk with *@pos = 0. */
+struct rv_peer *rv_peers_next(const struct rv_peers *d, size_t *pos);
+
+/** Replace the fabric address. @return 1 if it changed, 0 if it did not, -ENOMEM */
+int rv_peer_set_fabric(struct rv_peer *p, uint64_t incarnation, const uint8_t *addr, size_t len);
+
+#endif

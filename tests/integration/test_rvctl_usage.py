@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""test_rvctl_usage.py RVCTL - what rvctl says without a daemon: usage errors, help, exit codes. Prints TAP."""
+import os
+import subprocess
+import sys
+import tempfile
+
+RVCTL = sys.argv[1]
+HANDLE = "18446744073709551617"
+
+# arguments, exit code, words that the one line on stderr must contain
+USAGE = [
+    ([], 2, ["command", "--help"]),
+    (["gte", HANDLE], 2, ["gte", "get"]),
+    (["realease", HANDLE], 2, ["release"]),
+    (["peer_info"], 2, ["peer-info"]),
+    (["get"], 2, ["REF"]),
+    (["get", HANDLE, HANDLE], 2, ["too many"]),
+    (["get", "no-handle"], 2, ["no-handle", "rv://"]),
+    (["get", "rv://host/12"], 2, ["rv://host/12"]),
+    (["get", HANDLE, "--detahc"], 2, ["--detahc", "--detach"]),
+    (["get", HANDLE, "--ttl", "1s"], 2, ["--ttl"]),
+    (["get", HANDLE, "--detach", "--keep"], 2, ["--detach", "--keep"]),
+    (["get", HANDLE, "--path", "fast"], 2, ["--path", "rdma"]),
+    (["get", HANDLE, "--timeout", "10"], 2, ["--timeout", "30s"]),
+    (["get", HANDLE, "--timeout", "0s"], 2, ["--timeout"]),
+    (["get", HANDLE, "--timeout"], 2, ["--timeout", "value"]),
+    (["get", HANDLE, "--json=yes"], 2, ["--json"]),
+    (["put"], 2, ["FILE"]),
+    (["put", "x", "--refs", "0"], 2, ["--refs"]),
+    (["put", "x", "--refs", "4294967296"], 2, ["--refs"]),
+    (["put", "x", "--ttl", "1 s"], 2, ["--ttl"]),
+    (["put", "x", "--ttl=99999999999999999999s"], 2, ["--ttl"]),
+    (["detach", HANDLE], 2, ["--lease"]),
+    (["detach", HANDLE, "--lease", "x"], 2, ["--lease"]),
+    (["release", HANDLE, "--lease", "0"], 2, ["--lease"]),
+    (["stat", "340282366920938463463374607431768211456"], 2, ["reference"]),
+    (["peer-add", "name"], 2, ["FILE|HOST:PORT"]),
+    (["peer-info", "--format", "xml"], 2, ["msgpack"]),
+    (["status", "now"], 2, ["now"]),
+    (["status", "-x"], 2, ["-x"]),
+    # A good command line, and nobody there.
+    (["status"], 6, ["daemon", "nobody.sock"]),
+    (["status", "--json"], 6, ["daemon"]),
+    (["get", HANDLE], 6, ["daemon"]),
+    (["get", "--timeout=1s", "--path", "rdma", "-o", "-", HANDLE], 6, ["daemon"]),
+    (["release", "rv://[::1]:7471/" + HANDLE, "--lease", "7"], 6, ["daemon"]),
+    (["--json", "slots"], 6, ["daemon"]),
+    (["put", "--", "-"], 6, ["daemon"]),
+]
+
+# arguments, words on stdout
+TALK = [
+    (["--help"], ["put", "get", "peer-add", "--socket", "exit:"]),
+    (["-h"], ["commands:"]),
+    (["get", "--help"], ["--detach", "--path", "--json", "--timeout"]),
+    (["put", "-h"], ["--ttl", "--refs", "--name-only", "--plain"]),
+    (["-V"], ["rvctl"]),
+]
+
+
+def run(args, directory):
+    env = dict(os.environ, RVD_SOCKET=os.path.join(directory, "nobody.sock"))
+    return subprocess.run([RVCTL] + args, env=env, stdin=subprocess.DEVNULL, capture_output=True,
+                          text=True, timeout=20, check=False)
+
+
+def why_wrong_refusal(r, code, words):
+    if r.returncode != code:
+        return f"exit {r.returncode}, not {code}: {r.stderr!r}"
+    if r.stdout:
+        return f"stdout: {r.stdout!r}"
+    if r.stderr.count("\n") != 1 or not r.stderr.startswith("rvctl: "):
+        return f"not one line of rvctl's: {r.stderr!r}"
+    missing = [w for w in words if w not in r.stderr]
+    return f"{missing} not in {r.stderr!r}" if missing else None
+
+
+def why_wrong_talk(r, words):
+    if r.returncode or r.stderr:
+        return f"exit {r.returncode}: {r.stderr!r}"
+    missing = [w for w in words if w not in r.stdout]
+    return f"{missing} not in {r.stdout!r}" if missing else None
+
+
+def main():
+    results = []
+    with tempfile.TemporaryDirectory() as directory:
+        for args, code, words in USAGE:
+            results.append((args, why_wrong_refusal(run(args, directory), code, words)))
+        for args, words in TALK:
+            results.append((args, why_wrong_talk(run(args, directory), words)))
+    print(f"1..{len(results)}")
+    for i, (args, why) in enumerate(results, 1):
+        print(f"{'not ok' if why else 'ok'} {i} - rvctl {' '.join(args)}")
+        if why:
+            print(f"# {why}")
+    return 1 if any(why for _, why in results) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

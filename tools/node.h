@@ -1,0 +1,53 @@
+/*
+ * node.h - librvnode: a whole node inside a process. The daemon and the benches are thin programs over it.
+ *
+ *   rv_node_start: identity -> fabrics -> EAL and reactors -> address -> listeners -> serving
+ *   rv_node_stop:  drain -> wait for what must end -> close -> unmap -> join, within shutdown.timeout
+ *
+ * One node a process (EAL is started once).
+ *
+ * @thread the one that started it, which must not be a reactor's
+ */
+#ifndef RV_TOOLS_NODE_H
+#define RV_TOOLS_NODE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "control/config/config.h"
+
+struct rv_node;
+
+/**
+ * Start serving.
+ *
+ * @param cfg  a finished configuration; copied where it is needed, must outlive the node
+ * @param why  on failure: one line that says what and where
+ * @return 0, or a negative errno and nothing is left running
+ * @cost   half a second to a second
+ */
+int rv_node_start(const struct rv_config *cfg, struct rv_node **out, char *why, size_t why_cap);
+
+/** What rv_node_stop() found. */
+struct rv_node_end {
+	uint64_t cut;	  /* gets, requests and leases that did not end in time */
+	bool unconfirmed; /* memory whose unmap was not confirmed: leave with _exit(3) */
+};
+
+/**
+ * Stop and free the node.
+ *
+ * @param hurry  asked now and then; true cuts the waiting short. May be NULL.
+ * @return 0: drained and everything deregistered; 3: something was cut
+ */
+int rv_node_stop(struct rv_node *n, bool (*hurry)(void *), void *ctx, struct rv_node_end *end);
+
+/** The ports really listened on; 0 for none. */
+uint16_t rv_node_tcp_port(const struct rv_node *n);
+uint16_t rv_node_metrics_port(const struct rv_node *n);
+
+/** Change what may change while running (SIGHUP). */
+void rv_node_set_rdma_off(struct rv_node *n, bool off);
+
+#endif

@@ -1,0 +1,168 @@
+/*
+ * How peers and people find this node: its WorkerAddress, and the ports file.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "control/messenger/address.h"
+#include "dataplane/base/clock.h"
+#include "dataplane/base/err.h"
+#include "dataplane/base/log.h"
+#include "dataplane/base/units.h"
+#include "dataplane/lcore/eal.h"
+#include "tools/node_impl.h"
+
+#define ADDRESS_CAP 16384u
+
+/* Our address. */
+
+static bool is_wildcard(const char *host)
+{
+	return strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0;
+}
+
+static void add_endpoint(struct rv_address *a, const char *name, const char *ip, uint16_t port,
+			 unsigned prefix)
+{
+	struct rv_tcp_endpoint *e;
+
+	if (a->tcp_nr == RV_ADDRESS_TCP_MAX)
+		return;
+	e = &a->tcp[a->tcp_nr++];
+	*e = (struct rv_tcp_endpoint){.port = port, .prefix_len = (uint8_t)prefix, .numa = -1};
+	snprintf(e->name, sizeof(e->name), "%s", name);
+	snprintf(e->ip, sizeof(e->ip), "%s", ip);
+}
+
+static unsigned prefix_of(const struct sockaddr *mask, size_t off, size_t len)
+{
+	const uint8_t *p = (const uint8_t *)mask + off;
+	unsigned n = 0;
+
+	for (size_t i = 0; i < len; i++)
+		n += (unsigned)__builtin_popcount(p[i]);
+	return n;
+}
+
+/* Every interface that is up, of the listener's family, but for loopback and link-local. */
+static void add_interfaces(struct rv_address *a, bool v6, uint16_t port)
+{
+	struct ifaddrs *all, *it;
+	size_t before = a->tcp_nr;
+
+	if (getifaddrs(&all))
+		return;
+	for (it = all; it; it = it->ifa_next) {
+		char ip[INET6_ADDRSTRLEN];
+
+		if (!it->ifa_addr || !it->ifa_netmask ||
+		    it->ifa_addr->sa_family != (v6 ? AF_INET6 : AF_INET) ||
+		    !(it->ifa_flags & IFF_UP) || (it->ifa_flags & IFF_LOOPBACK))
+			continue;
+		if (v6) {
+			const struct sockaddr_in6 *s =
+				(const struct sockaddr_in6 *)(const void *)it->ifa_addr;
+
+			if (IN6_IS_ADDR_LINKLOCAL(&s->sin6_addr))
+				continue;
+			inet_ntop(AF_INET6, &s->sin6_addr, ip, sizeof(ip));
+			add_endpoint(a, it->ifa_name, ip, port,
+				     prefix_of(it->ifa_netmask,
+					       offsetof(struct sockaddr_in6, sin6_addr), 16));
+		} else {
+			const struct sockaddr_in *s =
+				(const struct sockaddr_in *)(const void *)it->ifa_addr;
+
+			inet_ntop(AF_INET, &s->sin_addr, ip, sizeof(ip));
+			add_endpoint(a, it->ifa_name, ip, port,
+				     prefix_of(it->ifa_netmask,
+					       offsetof(struct sockaddr_in, sin_addr), 4));
+		}
+	}
+	freeifaddrs(all);
+	if (a->tcp_nr == before)
+		add_endpoint(a, "lo", v6 ? "::1" : "127.0.0.1", port, v6 ? 128 : 8);
+}
+
+static void put_tcp(struct rv_node *n, struct rv_address *a)
+{
+	const struct rv_config_hosts *adv = &n->cfg->tcp.advertise;
+
+	for (unsigned i = 0; i < adv->nr; i++)
+		add_endpoint(a, "", adv->at[i].host,
+			     adv->at[i].port ? adv->at[i].port : n->tcp_port[0],
+			     strchr(adv->at[i].host, ':') ? 128 : 32);
+	for (unsigned i = 0; !adv->nr && i < n->cfg->tcp.listen.nr; i++) {
+		const char *host = n->cfg->tcp.listen.at[i].host;
+		bool v6 = strchr(host, ':') != NULL;
+
+		if (is_wildcard(host))
+			add_interfaces(a, v6, n->tcp_port[i]);
+		else
+			add_endpoint(a, "", host, n->tcp_port[i], v6 ? 128 : 32);
+	}
+}
+
+int rv_node_publish_address(struct rv_node *n, char *why, size_t cap)
+{
+	struct rv_address *a = calloc(1, sizeof(*a));
+	uint8_t *buf = malloc(ADDRESS_CAP), *ucx_addr = malloc(ADDRESS_CAP);
+	struct rv_writer w = rv_writer(buf, ADDRESS_CAP);
+	int rc = -ENOMEM;
+
+	if (!a || !buf || !ucx_addr)
+		goto out;
+	put_tcp(n, a);
+	a->has_rvd = true;
+	a->rvd_version = 1;
+	if (n->fabric_nr) {
+		size_t len = n->fabric[0]->ops->address(n->fabric[0], 0, ucx_addr, ADDRESS_CAP);
+
+		a->has_ucx = len > 0 && len <= RV_ADDRESS_UCX_MAX;
+		a->ucx_rdma_only = true; /* messages of stock nodes stay on TCP */
+		a->ucx = (struct rv_ucx_blob){
+			.version = (uint8_t)n->cfg->ucx.blob_version,
+			.eager_max = (uint32_t)n->cfg->ucx.eager_max,
+			.incarnation = n->incarnation,
+			.worker_addr = ucx_addr,
+			.worker_addr_len = len,
+		};
+	}
+	rc = rv_address_encode(&w, a);
+	if (!rc)
+		rc = rv_messenger_set_address(n->messenger, buf, w.len);
+out:
+	if (rc)
+		rv_node_fail(rc, why, cap, "this node's address cannot be written: %s",
+			     rv_err_name(rc));
+	free(ucx_addr);
+	free(buf);
+	free(a);
+	return rc;
+}
+
+void rv_node_write_ports(const struct rv_node *n)
+{
+	char path[RV_CONFIG_TEXT_MAX + 16], tmp[RV_CONFIG_TEXT_MAX + 32];
+	FILE *f;
+
+	rv_node_make_dir(n->cfg->node.runtime_dir);
+	snprintf(path, sizeof(path), "%s/ports", n->cfg->node.runtime_dir);
+	snprintf(tmp, sizeof(tmp), "%s.new", path);
+	f = fopen(tmp, "we");
+	if (!f) {
+		rv_log_warn("ports: cannot write %s: %m", path);
+		return;
+	}
+	fprintf(f, "tcp %u\n", n->tcp_port[0]);
+	if (n->metrics_port)
+		fprintf(f, "metrics %u\n", n->metrics_port);
+	if (fclose(f) || rename(tmp, path))
+		rv_log_warn("ports: cannot write %s: %m", path);
+}

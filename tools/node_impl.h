@@ -1,0 +1,90 @@
+/*
+ * node_impl.h - what the node's own files share. Nobody else includes this.
+ */
+#ifndef RV_TOOLS_NODE_IMPL_H
+#define RV_TOOLS_NODE_IMPL_H
+
+#include "tools/node.h"
+
+#include <pthread.h>
+
+#include "control/local/session.h"
+#include "control/messenger/messenger.h"
+#include "control/service/identity.h"
+#include "control/service/metrics.h"
+#include "control/service/metrics_http.h"
+#include "control/service/registrar.h"
+#include "control/uring/tcp_carrier.h"
+#include "dataplane/engine/msg.h"
+
+/* One reactor's thread: a polling core, the net core, or both in one. */
+struct rv_node_core {
+	struct rv_node *node;
+	struct rv_reactor reactor;
+	struct rv_engine engine;
+	struct rv_registrar_client registrar;
+	bool polling, net;
+	int cpu;
+	int setup_rc;
+	unsigned fabrics_open;
+	char name[16];
+};
+
+struct rv_node {
+	const struct rv_config *cfg;
+	struct rv_identity id;
+	struct rv_mesh *mesh;
+	struct rv_node_core core[RV_MAX_REACTORS];
+	unsigned core_nr;
+	struct rv_node_core *net;
+	struct rv_port *main_port;
+	struct rv_engines engines;
+	struct rv_fabric *fabric[RV_FABRICS];
+	unsigned fabric_nr;
+	struct rv_registrar registrar;
+	struct rv_uring uring;
+	struct rv_tcp_carrier tcp;
+	struct rv_tcp_allow allow[RV_CONFIG_CIDR_MAX];
+	struct rv_messenger *messenger;
+	struct rv_local *local;
+	struct rv_metrics metrics;
+	struct rv_metrics_http *http;
+	int tcp_fd[RV_CONFIG_LIST_MAX];
+	uint16_t tcp_port[RV_CONFIG_LIST_MAX];
+	int local_fd;
+	bool local_bound;
+	uint16_t metrics_port;
+	uint64_t incarnation;
+	uint64_t started_ns;
+
+	/* Start-up: threads set themselves up, wait for the word, and run. */
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	unsigned ready;
+	enum { PHASE_SETUP, PHASE_RUN, PHASE_ABORT } phase;
+	unsigned launched;
+};
+
+/** Write the reason and return @rc. */
+int rv_node_fail(int rc, char *why, size_t cap, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
+/** Make a directory and those above it. @return 0 or a negative errno */
+int rv_node_make_dir(const char *path);
+void rv_node_join(struct rv_node *n);
+void rv_node_destroy(struct rv_node *n, bool leak);
+
+/* node_address.c */
+int rv_node_publish_address(struct rv_node *n, char *why, size_t cap);
+void rv_node_write_ports(const struct rv_node *n);
+
+/* node_status.c */
+void rv_node_put_status(void *user, struct rv_json_out *o);
+
+/* node_net.c: what the starting thread asks of the net core, by message */
+enum net_op { NET_PEERS, NET_DRAIN, NET_LOCAL_STOP, NET_FLUSH, NET_CLOSE };
+/** Send a cell and wait for it to come back. @thread the starting one */
+void rv_node_ask(struct rv_node *n, unsigned to, struct rv_cell *c);
+/** @return what is still busy */
+uint64_t rv_node_ask_net(struct rv_node *n, enum net_op op);
+
+#endif

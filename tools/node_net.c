@@ -1,0 +1,122 @@
+/*
+ * What the starting thread asks of the net core, by message.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "control/json/peer_info.h"
+#include "dataplane/base/clock.h"
+#include "dataplane/base/err.h"
+#include "dataplane/base/log.h"
+#include "dataplane/base/units.h"
+#include "tools/node_impl.h"
+
+struct net_msg {
+	struct rv_node *node;
+	enum net_op op;
+	uint64_t busy;
+};
+
+static void peer_connected(void *ctx, const struct rv_connect_result *r)
+{
+	const struct rv_config_peer *p = ctx;
+
+	if (r->rc)
+		rv_log_warn("peer %s: %s", p->name, r->why);
+	else if (!r->told)
+		rv_log_warn(
+			"peer %s: the node there does not say who it is: give its peer_info file",
+			p->name);
+}
+
+static void add_peer_file(struct rv_node *n, const struct rv_config_peer *p)
+{
+	FILE *f = fopen(p->peer_info, "re");
+	uint8_t *buf = malloc(RV_ADDRESS_MAX * 6u);
+	const char *why = "cannot be read";
+	uint64_t worker;
+	size_t len = f && buf ? fread(buf, 1, RV_ADDRESS_MAX * 6u, f) : 0;
+
+	if (!len || rv_messenger_add_peer_info(n->messenger, buf, len, p->name, &worker, &why))
+		rv_log_warn("peer %s: %s: %s", p->name, p->peer_info, why);
+	if (f)
+		fclose(f);
+	free(buf);
+}
+
+static void add_peers(struct rv_node *n)
+{
+	for (size_t i = 0; i < n->cfg->peer_nr; i++) {
+		struct rv_config_peer *p = &n->cfg->peer[i];
+
+		if (p->peer_info[0])
+			add_peer_file(n, p);
+		else
+			rv_messenger_connect(n->messenger, p->address.host, p->address.port, 0,
+					     p->name,
+					     rv_sat_add(n->net->reactor.now_ns,
+							n->cfg->rendezvous.call_timeout_ns),
+					     peer_connected, p);
+	}
+}
+
+static void run_net(struct rv_port *port, struct rv_cell *c)
+{
+	struct net_msg *m = (void *)c->body;
+	struct rv_node *n = m->node;
+
+	m->busy = 0;
+	switch (m->op) {
+	case NET_PEERS:
+		add_peers(n);
+		break;
+	case NET_DRAIN:
+		rv_messenger_drain(n->messenger);
+		m->busy = rv_messenger_pending(n->messenger);
+		break;
+	case NET_LOCAL_STOP:
+		m->busy = rv_local_stop(n->local);
+		break;
+	case NET_FLUSH:
+		rv_messenger_stop(n->messenger);
+		rv_tcp_carrier_stop_listening(&n->tcp);
+		m->busy = rv_tcp_carrier_queued(&n->tcp);
+		break;
+	case NET_CLOSE:
+		m->busy = rv_tcp_carrier_close_all(&n->tcp);
+		break;
+	}
+	rv_cell_reply(port, c);
+}
+
+static void asked(struct rv_port *port, struct rv_cell *c)
+{
+	(void)port;
+	*(bool *)c->ctx = true;
+}
+
+/* Send a cell and wait for it to come back, on the starting thread. */
+void rv_node_ask(struct rv_node *n, unsigned to, struct rv_cell *c)
+{
+	bool answered = false;
+
+	c->ctx = &answered;
+	c->done = asked;
+	rv_cell_send(n->main_port, to, c);
+	while (!answered)
+		rv_port_wait(n->main_port, -1);
+}
+
+uint64_t rv_node_ask_net(struct rv_node *n, enum net_op op)
+{
+	struct rv_cell *c = rv_cell_alloc(n->main_port);
+	struct net_msg *m = (void *)c->body;
+	uint64_t busy;
+
+	*m = (struct net_msg){.node = n, .op = op};
+	c->run = run_net;
+	rv_node_ask(n, n->net->reactor.index, c);
+	busy = m->busy;
+	rv_cell_free(n->main_port, c);
+	return busy;
+}

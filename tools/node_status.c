@@ -1,0 +1,75 @@
+/*
+ * The node's own part of `rvctl status`.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "control/json/peer_info.h"
+#include "dataplane/base/clock.h"
+#include "dataplane/base/err.h"
+#include "dataplane/base/log.h"
+#include "dataplane/base/units.h"
+#include "dataplane/lcore/eal.h"
+#include "tools/node_impl.h"
+
+void rv_node_put_status(void *user, struct rv_json_out *o)
+{
+	struct rv_node *n = user;
+	char uuid[RV_UUID_TEXT];
+
+	rv_uuid_format(n->id.instance, uuid);
+	rv_json_out_key(o, "name");
+	rv_json_out_str(o, n->cfg->node.name);
+	rv_json_out_key(o, "instance");
+	rv_json_out_str(o, uuid);
+	rv_json_out_key(o, "uptime_s");
+	rv_json_out_double(o, (double)(rv_clock_ns() - n->started_ns) / 1e9);
+	rv_json_out_key(o, "tcp");
+	rv_json_out_array(o);
+	for (unsigned i = 0; i < n->cfg->tcp.listen.nr; i++) {
+		char text[RV_CONFIG_HOST_MAX + 16];
+		const char *host = n->cfg->tcp.listen.at[i].host;
+
+		snprintf(text, sizeof(text), strchr(host, ':') ? "[%s]:%u" : "%s:%u", host,
+			 n->tcp_port[i]);
+		rv_json_out_str(o, text);
+	}
+	rv_json_out_array_end(o);
+	rv_json_out_key(o, "tcp_connections");
+	rv_json_out_u64(o, rv_counter_get(&n->tcp.connections));
+	rv_json_out_key(o, "fabrics");
+	rv_json_out_array(o);
+	for (unsigned i = 0; i < n->fabric_nr; i++)
+		rv_json_out_str(o, n->fabric[i]->path_name);
+	rv_json_out_array_end(o);
+	rv_json_out_key(o, "registered_bytes");
+	rv_json_out_u64(o, rv_counter_get(&n->registrar.registered_bytes));
+	rv_json_out_key(o, "registered_bytes_budget");
+	rv_json_out_u64(o, n->cfg->memory.registered_bytes_budget);
+	rv_json_out_key(o, "plain_bytes");
+	rv_json_out_u64(o, rv_counter_get(&n->registrar.plain_bytes));
+	rv_json_out_key(o, "cores");
+	rv_json_out_array(o);
+	for (unsigned i = 0; i < n->core_nr; i++) {
+		struct rv_node_core *c = &n->core[i];
+
+		rv_json_out_object(o);
+		rv_json_out_key(o, "core");
+		rv_json_out_u64(o, i);
+		rv_json_out_key(o, "roles");
+		rv_json_out_str(o, c->polling && c->net ? "polling, net"
+				   : c->net		? "net"
+							: "polling");
+		rv_json_out_key(o, "cpu");
+		if (c->cpu == RV_EAL_CPU_ANY)
+			rv_json_out_str(o, "any");
+		else
+			rv_json_out_u64(o, (uint64_t)c->cpu);
+		rv_json_out_key(o, "polls");
+		rv_json_out_u64(o, rv_counter_get(&c->reactor.polls));
+		rv_json_out_key(o, "busy_s");
+		rv_json_out_double(o, (double)rv_counter_get(&c->reactor.busy_ns) / 1e9);
+		rv_json_out_object_end(o);
+	}
+	rv_json_out_array_end(o);
+}

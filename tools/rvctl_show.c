@@ -1,0 +1,264 @@
+#include "tools/rvctl_cmd.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "dataplane/base/units.h"
+
+enum how { TEXT, NUMBER, BYTES };
+
+/** A column: its head, the member it shows, and how. */
+struct column {
+	const char *head, *key;
+	enum how how;
+};
+
+struct view {
+	enum rv_table what;
+	const char *key; /* the array */
+	const struct column *column;
+	unsigned column_nr;
+};
+
+/* Any scalar as text. */
+static void format(const struct rv_json *v, char *out, size_t cap)
+{
+	uint64_t n;
+	size_t len;
+	double d;
+	bool b;
+
+	switch (v ? rv_json_kind(v) : RV_JSON_NULL) {
+	case RV_JSON_BOOL:
+		snprintf(out, cap, "%s", rv_json_bool(v, &b) == 0 && b ? "yes" : "no");
+		break;
+	case RV_JSON_INT:
+		if (rv_json_uint(v, UINT64_MAX, &n) == 0)
+			snprintf(out, cap, "%" PRIu64, n);
+		else
+			snprintf(out, cap, "?");
+		break;
+	case RV_JSON_DOUBLE:
+		snprintf(out, cap, "%.3f", rv_json_double(v, &d) == 0 ? d : 0.0);
+		break;
+	case RV_JSON_STRING:
+		snprintf(out, cap, "%s", rv_json_text(v, &len));
+		break;
+	default:
+		snprintf(out, cap, "-");
+	}
+	/* A name of a peer's choice must not move the cursor. */
+	for (char *p = out; *p; p++)
+		if ((unsigned char)*p < ' ' || *p == 0x7f)
+			*p = '?';
+}
+
+/* Ask for a list. With --json it is printed as it came, and *doc is NULL. */
+static int fetch(struct rv_ctl *ctl, enum rv_table what, struct rv_json **doc)
+{
+	const char *why = "";
+	char *json;
+	size_t len;
+	int rc = rv_list(ctl->c, what, &json, &len);
+
+	*doc = NULL;
+	if (rc)
+		return rv_ctl_fail_rc(ctl, rc, NULL);
+	if (ctl->json) {
+		puts(json);
+		rv_free(json);
+		return 0;
+	}
+	rc = rv_json_parse(json, len, doc, &why);
+	rv_free(json);
+	return rc ? rv_ctl_fail(ctl, RV_CTL_FAILED,
+				"this node's daemon: its answer is not JSON: %s", why)
+		  : 0;
+}
+
+/* Exact in a pipe, short on a terminal. */
+static void format_bytes(const struct rv_json *v, char *out, size_t cap)
+{
+	static const char *const units[] = {"KiB", "MiB", "GiB", "TiB"};
+	uint64_t n, whole;
+	unsigned u = 0;
+
+	if (!isatty(STDOUT_FILENO) || rv_json_uint(v, UINT64_MAX, &n) || n < RV_KIB(10)) {
+		format(v, out, cap);
+		return;
+	}
+	for (whole = RV_KIB(1); u < 3 && n / whole >= 1024; u++)
+		whole <<= 10;
+	snprintf(out, cap, "%.1f%s", (double)n / (double)whole, units[u]);
+}
+
+static void add_row(struct rv_ctl_table *t, const struct view *v, const struct rv_json *row)
+{
+	char text[256];
+
+	for (unsigned i = 0; i < v->column_nr; i++) {
+		const struct rv_json *cell = rv_json_get(row, v->column[i].key);
+
+		if (v->column[i].how == BYTES)
+			format_bytes(cell, text, sizeof(text));
+		else
+			format(cell, text, sizeof(text));
+		rv_ctl_table_add(t, text);
+	}
+}
+
+static void put_footer(const struct rv_json *doc)
+{
+	uint64_t total = 0, shown = 0, resting = 0;
+
+	if (rv_json_uint(rv_json_get(doc, "total"), UINT64_MAX, &total) == 0 &&
+	    rv_json_uint(rv_json_get(doc, "shown"), UINT64_MAX, &shown) == 0 && shown < total)
+		printf("%" PRIu64 " of %" PRIu64 " shown\n", shown, total);
+	if (rv_json_uint(rv_json_get(doc, "resting_blocks"), UINT64_MAX, &resting) == 0)
+		printf("resting_blocks %" PRIu64 "\n", resting);
+}
+
+static int show(struct rv_ctl *ctl, const struct view *v)
+{
+	struct rv_ctl_table t = {.columns = v->column_nr};
+	const struct rv_json *rows;
+	struct rv_json *doc;
+	int code = fetch(ctl, v->what, &doc);
+
+	if (code || !doc)
+		return code;
+	for (unsigned i = 0; i < v->column_nr; i++) {
+		rv_ctl_table_add(&t, v->column[i].head);
+		t.right |= (uint64_t)(v->column[i].how != TEXT) << i;
+	}
+	rows = rv_json_get(doc, v->key);
+	for (size_t i = 0; i < rv_json_nr(rows); i++)
+		add_row(&t, v, rv_json_at(rows, i));
+	code = rv_ctl_table_print(ctl, &t);
+	put_footer(doc);
+	rv_json_free(doc);
+	return code;
+}
+
+int rv_ctl_slots(struct rv_ctl *ctl)
+{
+	static const struct column columns[] = {
+		{"HANDLE", "handle", TEXT},	 {"BYTES", "bytes", BYTES},
+		{"REFS", "refcount", NUMBER},	 {"LEASES", "leases", NUMBER},
+		{"PINNED", "pinned", TEXT},	 {"UID", "uid", NUMBER},
+		{"TTL_S", "ttl_left_s", NUMBER},
+	};
+
+	return show(ctl, &(struct view){RV_TABLE_SLOTS, "slots", columns, RV_ARRAY_NR(columns)});
+}
+
+int rv_ctl_leases(struct rv_ctl *ctl)
+{
+	static const struct column columns[] = {
+		{"LEASE", "lease", TEXT},   {"HANDLE", "handle", TEXT},
+		{"KIND", "kind", TEXT},	    {"CONSUMER", "consumer", TEXT},
+		{"AGE_S", "age_s", NUMBER}, {"LEFT_S", "left_s", NUMBER},
+	};
+
+	return show(ctl, &(struct view){RV_TABLE_LEASES, "leases", columns, RV_ARRAY_NR(columns)});
+}
+
+int rv_ctl_arenas(struct rv_ctl *ctl)
+{
+	static const struct column columns[] = {
+		{"ARENA", "arena", NUMBER},
+		{"CORE", "core", NUMBER},
+		{"KIND", "kind", TEXT},
+		{"UID", "uid", NUMBER},
+		{"REG", "registered", TEXT},
+		{"OWN", "dedicated", TEXT},
+		{"BYTES", "bytes", BYTES},
+		{"USED", "used", BYTES},
+		{"LARGEST", "largest_free", BYTES},
+		{"BLOCKS", "blocks", NUMBER},
+	};
+
+	return show(ctl, &(struct view){RV_TABLE_ARENAS, "arenas", columns, RV_ARRAY_NR(columns)});
+}
+
+int rv_ctl_peers(struct rv_ctl *ctl)
+{
+	static const struct column columns[] = {
+		{"NAME", "name", TEXT}, {"WORKER", "worker", TEXT},	{"STATE", "state", TEXT},
+		{"HOST", "host", TEXT}, {"PORT", "port", NUMBER},	{"RDMA", "rdma", TEXT},
+		{"RVD", "rvd", TEXT},	{"INSTANCE", "instance", TEXT},
+	};
+
+	return show(ctl, &(struct view){RV_TABLE_PEERS, "peers", columns, RV_ARRAY_NR(columns)});
+}
+
+/* status: one `name value` a line, members of members with a dot between. */
+
+struct line {
+	const char *prefix;
+	unsigned depth;
+};
+
+static void put_value(const char *name, const struct rv_json *v, unsigned depth);
+
+static int put_member(void *user, const char *key, const struct rv_json *member)
+{
+	const struct line *l = user;
+	char name[128];
+
+	snprintf(name, sizeof(name), "%s%s%s", l->prefix, *l->prefix ? "." : "", key);
+	put_value(name, member, l->depth);
+	return 0;
+}
+
+static void put_array(const char *name, const struct rv_json *v, unsigned depth)
+{
+	char text[256];
+
+	if (!rv_json_nr(v))
+		printf("%-24s -\n", name);
+	for (size_t i = 0; i < rv_json_nr(v); i++) {
+		const struct rv_json *e = rv_json_at(v, i);
+
+		if (rv_json_kind(e) == RV_JSON_OBJECT) {
+			char each[128];
+
+			snprintf(each, sizeof(each), "%s.%zu", name, i);
+			put_value(each, e, depth);
+			continue;
+		}
+		format(e, text, sizeof(text));
+		printf("%-24s %s\n", name, text);
+	}
+}
+
+static void put_value(const char *name, const struct rv_json *v, unsigned depth)
+{
+	char text[256];
+
+	if (depth > 4)
+		return;
+	if (rv_json_kind(v) == RV_JSON_OBJECT) {
+		rv_json_each(v, put_member, &(struct line){name, depth + 1});
+	} else if (rv_json_kind(v) == RV_JSON_ARRAY) {
+		put_array(name, v, depth + 1);
+	} else {
+		format(v, text, sizeof(text));
+		printf("%-24s %s\n", name, text);
+	}
+}
+
+int rv_ctl_status(struct rv_ctl *ctl)
+{
+	struct rv_json *doc;
+	int code = fetch(ctl, RV_TABLE_STATUS, &doc);
+
+	if (code || !doc)
+		return code;
+	put_value("", doc, 0);
+	rv_json_free(doc);
+	return 0;
+}
