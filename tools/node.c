@@ -28,7 +28,7 @@
 #include "dataplane/lcore/eal.h"
 #include "ucx/fabric_ucx.h"
 
-#define CELLS	     4096u
+#define CELLS        4096u
 #define MAX_GETS     1024u
 #define RING_ENTRIES 512u
 
@@ -112,7 +112,7 @@ static void core_main(void *arg)
 		rv_uring_fini(&n->uring);
 }
 
-static void set_phase(struct rv_node *n, int phase)
+static void set_phase(struct rv_node *n, enum rv_node_phase phase)
 {
 	pthread_mutex_lock(&n->lock);
 	n->phase = phase;
@@ -138,7 +138,7 @@ static void add_core(struct rv_node *n, bool polling, bool net, int cpu)
 	*c = (struct rv_node_core){.node = n, .polling = polling, .net = net, .cpu = cpu};
 	snprintf(c->name, sizeof(c->name),
 		 polling && net ? "rvd-core%u"
-		 : net		? "rvd-net%u"
+		 : net          ? "rvd-net%u"
 				: "rvd-poll%u",
 		 n->core_nr);
 	if (net)
@@ -316,8 +316,10 @@ static int make_engine(struct rv_node *n, struct rv_node_core *c, unsigned shard
 		.calls = rv_messenger_calls(n->messenger),
 		.lease_timeout_ns = cfg->rendezvous.lease_timeout_ns,
 		.quarantine_ns = cfg->rendezvous.quarantine_ns,
+		.chunk_lease_ns = cfg->rendezvous.chunk_lease_timeout_ns,
 		.rdma_min_bytes = cfg->rendezvous.rdma_min_bytes,
 		.chunk_size = (uint32_t)cfg->rendezvous.chunk_size,
+		.verify = cfg->rendezvous.verify == RV_CONFIG_VERIFY_XXH3,
 		.max_slots = (uint32_t)rv_max_u64(
 			1, rv_min_u64(cfg->rendezvous.max_slots / polling, RV_IDTAB_MAX)),
 		.max_leases = (uint32_t)rv_max_u64(
@@ -372,6 +374,12 @@ static void take_allow(struct rv_node *n)
 	}
 }
 
+/* The sessions are made after the messenger. */
+static void drop_block(void *user, struct rv_engine *e, struct rv_block *b)
+{
+	rv_local_drop(((struct rv_node *)user)->local, e, b);
+}
+
 static int make_messenger(struct rv_node *n)
 {
 	struct rv_messenger_conf mc = {
@@ -386,6 +394,10 @@ static int make_messenger(struct rv_node *n)
 		.former = n->id.former,
 		.former_nr = n->id.former_nr,
 		.node_name = n->cfg->node.name,
+		.staged_fetch_timeout_ns = n->cfg->rendezvous.staged_fetch_timeout_ns,
+		.staged_payload_max = n->cfg->rendezvous.staged_payload_max,
+		.drop_block = drop_block,
+		.drop_user = n,
 	};
 	struct rv_tcp_conf tc = {
 		.ring = &n->uring,
@@ -426,7 +438,9 @@ static int make_local(struct rv_node *n)
 		.default_ttl_ns = n->cfg->rendezvous.default_ttl_ns,
 		.call_timeout_ns = n->cfg->rendezvous.call_timeout_ns,
 		.has_fabric = n->fabric_nr > 0,
+		.threshold = n->cfg->rendezvous.threshold,
 		.status = rv_node_put_status,
+		.drain = rv_node_drain,
 		.path_name = path_name,
 		.user = n,
 	};

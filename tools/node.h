@@ -31,7 +31,7 @@ int rv_node_start(const struct rv_config *cfg, struct rv_node **out, char *why, 
 
 /** What rv_node_stop() found. */
 struct rv_node_end {
-	uint64_t cut;	  /* gets, requests and leases that did not end in time */
+	uint64_t cut;     /* gets, requests and leases that did not end in time */
 	bool unconfirmed; /* memory whose unmap was not confirmed: leave with _exit(3) */
 };
 

@@ -61,7 +61,7 @@ struct rv_node {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	unsigned ready;
-	enum { PHASE_SETUP, PHASE_RUN, PHASE_ABORT } phase;
+	enum rv_node_phase { PHASE_SETUP, PHASE_RUN, PHASE_ABORT } phase;
 	unsigned launched;
 };
 
@@ -84,6 +84,8 @@ void rv_node_put_status(void *user, struct rv_json_out *o);
 enum net_op { NET_PEERS, NET_DRAIN, NET_LOCAL_STOP, NET_FLUSH, NET_CLOSE };
 /** Send a cell and wait for it to come back. @thread the starting one */
 void rv_node_ask(struct rv_node *n, unsigned to, struct rv_cell *c);
+/** rv_local_conf.drain. @thread the net core's */
+void rv_node_drain(void *user);
 /** @return what is still busy */
 uint64_t rv_node_ask_net(struct rv_node *n, enum net_op op);
 

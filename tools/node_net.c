@@ -60,6 +60,32 @@ static void add_peers(struct rv_node *n)
 	}
 }
 
+static void drained(struct rv_port *port, struct rv_cell *c)
+{
+	rv_cell_free(port, c);
+}
+
+void rv_node_drain(void *user)
+{
+	struct rv_node *n = user;
+	struct rv_port *port = n->net->reactor.port;
+
+	rv_log_info("drain: no new work from now on");
+	rv_metrics_set_ready(&n->metrics, false);
+	rv_messenger_drain(n->messenger);
+	for (unsigned i = 0; i < n->engines.nr; i++) {
+		struct rv_cell *c = rv_cell_alloc(port);
+
+		if (!c)
+			break; /* asked again, or by the shutdown */
+		*(struct rv_msg_stop *)(void *)c->body =
+			(struct rv_msg_stop){.engine = n->engines.engine[i], .step = RV_STOP_DRAIN};
+		c->run = rv_engine_run_stop;
+		c->done = drained;
+		rv_engine_send(port, n->engines.engine[i], c);
+	}
+}
+
 static void run_net(struct rv_port *port, struct rv_cell *c)
 {
 	struct net_msg *m = (void *)c->body;

@@ -12,6 +12,14 @@
 #include "dataplane/lcore/eal.h"
 #include "tools/node_impl.h"
 
+static void put_host(struct rv_json_out *o, const char *host, uint16_t port)
+{
+	char text[RV_CONFIG_HOST_MAX + 16];
+
+	snprintf(text, sizeof(text), strchr(host, ':') ? "[%s]:%u" : "%s:%u", host, port);
+	rv_json_out_str(o, text);
+}
+
 void rv_node_put_status(void *user, struct rv_json_out *o)
 {
 	struct rv_node *n = user;
@@ -26,14 +34,13 @@ void rv_node_put_status(void *user, struct rv_json_out *o)
 	rv_json_out_double(o, (double)(rv_clock_ns() - n->started_ns) / 1e9);
 	rv_json_out_key(o, "tcp");
 	rv_json_out_array(o);
-	for (unsigned i = 0; i < n->cfg->tcp.listen.nr; i++) {
-		char text[RV_CONFIG_HOST_MAX + 16];
-		const char *host = n->cfg->tcp.listen.at[i].host;
-
-		snprintf(text, sizeof(text), strchr(host, ':') ? "[%s]:%u" : "%s:%u", host,
-			 n->tcp_port[i]);
-		rv_json_out_str(o, text);
-	}
+	/* What others should dial comes first: references are built from it. */
+	for (unsigned i = 0; i < n->cfg->tcp.advertise.nr; i++)
+		put_host(o, n->cfg->tcp.advertise.at[i].host,
+			 n->cfg->tcp.advertise.at[i].port ? n->cfg->tcp.advertise.at[i].port
+							  : n->tcp_port[0]);
+	for (unsigned i = 0; i < n->cfg->tcp.listen.nr; i++)
+		put_host(o, n->cfg->tcp.listen.at[i].host, n->tcp_port[i]);
 	rv_json_out_array_end(o);
 	rv_json_out_key(o, "tcp_connections");
 	rv_json_out_u64(o, rv_counter_get(&n->tcp.connections));
@@ -58,7 +65,7 @@ void rv_node_put_status(void *user, struct rv_json_out *o)
 		rv_json_out_u64(o, i);
 		rv_json_out_key(o, "roles");
 		rv_json_out_str(o, c->polling && c->net ? "polling, net"
-				   : c->net		? "net"
+				   : c->net             ? "net"
 							: "polling");
 		rv_json_out_key(o, "cpu");
 		if (c->cpu == RV_EAL_CPU_ANY)

@@ -93,7 +93,7 @@ static bool until_idle_engines(struct rv_node *n, enum rv_stop_step step, uint64
 
 	for (;;) {
 		struct stop_sum s = ask_engines(n, step);
-		uint64_t busy = step == RV_STOP_ABANDON	 ? s.gets
+		uint64_t busy = step == RV_STOP_ABANDON  ? s.gets
 				: step == RV_STOP_MEMORY ? s.arenas
 							 : s.fabrics;
 

@@ -34,6 +34,10 @@ enum option {
 	OPT_TIMEOUT,
 	OPT_LEASE,
 	OPT_FORMAT,
+	OPT_CALL,
+	OPT_SYNC,
+	OPT_FIRE,
+	OPT_WAIT,
 	OPTIONS
 };
 
@@ -59,10 +63,14 @@ static const struct option_row {
 	[OPT_PATH] = {"--path", NULL, "any|rdma|chunked", "how the bytes may come (any)"},
 	[OPT_TIMEOUT] = {"--timeout", NULL, "D", "give up after that long"},
 	[OPT_LEASE] = {"--lease", NULL, "N", "the lease to end"},
+	[OPT_CALL] = {"--call", NULL, NULL, "wait for the result and print it (default)"},
+	[OPT_SYNC] = {"--sync", NULL, NULL, "wait until it was handled"},
+	[OPT_FIRE] = {"--fire", NULL, NULL, "do not wait"},
+	[OPT_WAIT] = {"--wait", NULL, NULL, "until nothing runs any more"},
 	[OPT_FORMAT] = {"--format", NULL, "json|msgpack", "of the PeerInfo (json)"},
 };
 
-#define BIT(o)	   (1u << (o))
+#define BIT(o)     (1u << (o))
 #define EVERYWHERE (BIT(OPT_SOCKET) | BIT(OPT_JSON) | BIT(OPT_HELP) | BIT(OPT_VERSION))
 #define PUT_OPTS \
 	(BIT(OPT_PLAIN) | BIT(OPT_PINNED) | BIT(OPT_TTL) | BIT(OPT_REFS) | BIT(OPT_NAME_ONLY))
@@ -73,28 +81,41 @@ static const struct option_row {
 static const struct command {
 	const char *name, *args, *help;
 	int arg_nr;
-	bool takes_ref; /* the first argument */
+	int optional_nr; /* of them, at the end */
+	bool takes_ref;  /* the first argument */
 	uint32_t options;
 	rv_ctl_fn *run;
 } commands[] = {
-	{"put", "FILE|-", "stage a file, print its reference", 1, false, PUT_OPTS, rv_ctl_put},
-	{"get", "REF", "fetch what a reference or handle names", 1, true, GET_OPTS, rv_ctl_get},
-	{"stat", "REF", "length, references and owner of a slot", 1, true, BIT(OPT_TIMEOUT),
+	{"put", "FILE|-", "stage a file, print its reference", 1, 0, false, PUT_OPTS, rv_ctl_put},
+	{"get", "REF", "fetch what a reference or handle names", 1, 0, true, GET_OPTS, rv_ctl_get},
+	{"stat", "REF", "length, references and owner of a slot", 1, 0, true, BIT(OPT_TIMEOUT),
 	 rv_ctl_stat},
-	{"ref", "REF", "add a reference", 1, true, BIT(OPT_TIMEOUT), rv_ctl_ref},
-	{"release", "REF", "release a reference, and end a lease", 1, true,
+	{"ref", "REF", "add a reference", 1, 0, true, BIT(OPT_TIMEOUT), rv_ctl_ref},
+	{"release", "REF", "release a reference, and end a lease", 1, 0, true,
 	 BIT(OPT_LEASE) | BIT(OPT_TIMEOUT), rv_ctl_release},
-	{"detach", "REF", "end a lease", 1, true, BIT(OPT_LEASE) | BIT(OPT_TIMEOUT), rv_ctl_detach},
-	{"drop", "REF", "free a slot staged here, whoever reads it", 1, true, 0, rv_ctl_drop},
-	{"peers", "", "nodes this one knows", 0, false, 0, rv_ctl_peers},
-	{"peer-info", "", "who this node is, for its peers", 0, false,
+	{"detach", "REF", "end a lease", 1, 0, true, BIT(OPT_LEASE) | BIT(OPT_TIMEOUT),
+	 rv_ctl_detach},
+	{"drop", "REF", "free a slot staged here, whoever reads it", 1, 0, true, 0, rv_ctl_drop},
+	{"peers", "", "nodes this one knows", 0, 0, false, 0, rv_ctl_peers},
+	{"peer-info", "", "who this node is, for its peers", 0, 0, false,
 	 BIT(OPT_OUT) | BIT(OPT_FORMAT), rv_ctl_peer_info},
-	{"peer-add", "NAME FILE|HOST:PORT", "make a node known", 2, false, BIT(OPT_TIMEOUT),
+	{"peer-add", "NAME FILE|HOST:PORT", "make a node known", 2, 0, false, BIT(OPT_TIMEOUT),
 	 rv_ctl_peer_add},
-	{"status", "", "this node at a glance", 0, false, 0, rv_ctl_status},
-	{"slots", "", "what is staged here", 0, false, 0, rv_ctl_slots},
-	{"leases", "", "who may be reading it", 0, false, 0, rv_ctl_leases},
-	{"arenas", "", "the memory it is in", 0, false, 0, rv_ctl_arenas},
+	{"status", "", "this node at a glance", 0, 0, false, 0, rv_ctl_status},
+	{"slots", "", "what is staged here", 0, 0, false, 0, rv_ctl_slots},
+	{"leases", "", "who may be reading it", 0, 0, false, 0, rv_ctl_leases},
+	{"arenas", "", "the memory it is in", 0, 0, false, 0, rv_ctl_arenas},
+	{"drain", "", "take no new work; --wait until nothing runs", 0, 0, false,
+	 BIT(OPT_WAIT) | BIT(OPT_TIMEOUT), rv_ctl_drain},
+	{"kill-switch", "on|off|status", "RDMA off (on), or allowed (off)", 1, 0, false, 0,
+	 rv_ctl_kill_switch},
+	{"log-level", "error|warn|info|debug", "what the daemon logs", 1, 0, false, 0,
+	 rv_ctl_log_level},
+	{"send", "PEER HANDLER [FILE|-]", "send a message to a handler of a peer", 3, 1, false,
+	 BIT(OPT_CALL) | BIT(OPT_SYNC) | BIT(OPT_FIRE) | BIT(OPT_TIMEOUT) | BIT(OPT_OUT),
+	 rv_ctl_send},
+	{"handlers", "PEER", "the handlers a peer serves", 1, 0, false, BIT(OPT_TIMEOUT),
+	 rv_ctl_handlers},
 };
 
 /* Errors. */
@@ -349,7 +370,7 @@ static int parse_duration(const char *text, uint64_t *out)
 		const char *name;
 		uint64_t ns;
 	} units[] = {
-		{"ns", 1},	   {"us", RV_US(1)},	{"ms", RV_MS(1)},    {"s", RV_SEC(1)},
+		{"ns", 1},         {"us", RV_US(1)},    {"ms", RV_MS(1)},    {"s", RV_SEC(1)},
 		{"m", RV_SEC(60)}, {"min", RV_SEC(60)}, {"h", RV_SEC(3600)}, {"d", RV_SEC(86400)},
 	};
 	const char *unit;
@@ -415,6 +436,17 @@ static int set_flag(struct rv_ctl *ctl, enum option o)
 		return set_end(ctl, RV_CTL_RELEASE);
 	case OPT_KEEP:
 		return set_end(ctl, RV_CTL_KEEP);
+	case OPT_WAIT:
+		ctl->wait = true;
+		return 0;
+	case OPT_CALL:
+	case OPT_SYNC:
+	case OPT_FIRE:
+		if (ctl->kind_given && ctl->kind != (enum rv_ctl_kind)(o - OPT_CALL))
+			return rv_ctl_fail(ctl, RV_CTL_USAGE, "one of --call, --sync and --fire");
+		ctl->kind_given = true;
+		ctl->kind = (enum rv_ctl_kind)(o - OPT_CALL);
+		return 0;
 	default:
 		return 0; /* --pinned is the default; help and version were seen before */
 	}
@@ -505,7 +537,7 @@ static int take_arg(struct rv_ctl *ctl, const struct command *cmd, const char *w
 /* What only the whole line shows. */
 static int check_line(struct rv_ctl *ctl, const struct command *cmd)
 {
-	if (ctl->arg_nr < cmd->arg_nr)
+	if (ctl->arg_nr < cmd->arg_nr - cmd->optional_nr)
 		return rv_ctl_fail(ctl, RV_CTL_USAGE, "something is missing: rvctl %s %s",
 				   cmd->name, cmd->args);
 	if (cmd->run == rv_ctl_detach && !ctl->has_lease)

@@ -26,6 +26,8 @@ enum rv_ctl_exit {
 	RV_CTL_REFUSED = 7,
 };
 
+enum rv_ctl_kind { RV_CTL_CALL, RV_CTL_SYNC, RV_CTL_FIRE };
+
 enum rv_ctl_end { RV_CTL_RELEASE, RV_CTL_DETACH, RV_CTL_KEEP };
 
 #define RV_CTL_ARGS 4
@@ -46,6 +48,9 @@ struct rv_ctl {
 	uint32_t refs;
 	enum rv_ctl_end end;
 	bool end_given;
+	enum rv_ctl_kind kind;
+	bool kind_given;
+	bool wait;
 	enum rv_get_path path;
 
 	struct rv_client *c;
@@ -58,6 +63,8 @@ typedef int rv_ctl_fn(struct rv_ctl *ctl);
 rv_ctl_fn rv_ctl_put, rv_ctl_get;
 rv_ctl_fn rv_ctl_stat, rv_ctl_ref, rv_ctl_release, rv_ctl_detach, rv_ctl_drop;
 rv_ctl_fn rv_ctl_peer_info, rv_ctl_peer_add;
+rv_ctl_fn rv_ctl_send, rv_ctl_handlers;
+rv_ctl_fn rv_ctl_drain, rv_ctl_kill_switch, rv_ctl_log_level;
 rv_ctl_fn rv_ctl_peers, rv_ctl_status, rv_ctl_slots, rv_ctl_leases, rv_ctl_arenas;
 
 /** Print "rvctl: COMMAND: TEXT" on stderr. @return @code */
@@ -72,7 +79,11 @@ int rv_ctl_fail(const struct rv_ctl *ctl, int code, const char *fmt, ...)
  */
 int rv_ctl_fail_rc(const struct rv_ctl *ctl, int rc, const struct rv_ref *about);
 
-/** Print a finished JSON text and a newline on @fd's stream, and end it. @return 0 or RV_CTL_FAILED */
+/**
+ * Print a finished JSON text and a newline on @fd's stream, and end it.
+ *
+ * @return 0 or RV_CTL_FAILED
+ */
 int rv_ctl_print_json(const struct rv_ctl *ctl, struct rv_json_out *o, bool to_stderr);
 
 /** The handle as a JSON member. */
@@ -92,8 +103,9 @@ struct rv_ctl_out {
 };
 
 /**
- * Open @path for writing: "-" is stdout; a regular file is written under another name and takes its place only
- * in rv_ctl_out_commit(), so that a failure, or a signal, leaves nothing half-written.
+ * Open @path for writing: "-" is stdout; a regular file is written under another name and takes
+ * its place only in rv_ctl_out_commit(), so that a failure, or a signal, leaves nothing
+ * half-written.
  *
  * @return 0 or a negative errno
  */

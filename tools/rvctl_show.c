@@ -146,9 +146,9 @@ static int show(struct rv_ctl *ctl, const struct view *v)
 int rv_ctl_slots(struct rv_ctl *ctl)
 {
 	static const struct column columns[] = {
-		{"HANDLE", "handle", TEXT},	 {"BYTES", "bytes", BYTES},
-		{"REFS", "refcount", NUMBER},	 {"LEASES", "leases", NUMBER},
-		{"PINNED", "pinned", TEXT},	 {"UID", "uid", NUMBER},
+		{"HANDLE", "handle", TEXT},      {"BYTES", "bytes", BYTES},
+		{"REFS", "refcount", NUMBER},    {"LEASES", "leases", NUMBER},
+		{"PINNED", "pinned", TEXT},      {"UID", "uid", NUMBER},
 		{"TTL_S", "ttl_left_s", NUMBER},
 	};
 
@@ -159,7 +159,7 @@ int rv_ctl_leases(struct rv_ctl *ctl)
 {
 	static const struct column columns[] = {
 		{"LEASE", "lease", TEXT},   {"HANDLE", "handle", TEXT},
-		{"KIND", "kind", TEXT},	    {"CONSUMER", "consumer", TEXT},
+		{"KIND", "kind", TEXT},     {"CONSUMER", "consumer", TEXT},
 		{"AGE_S", "age_s", NUMBER}, {"LEFT_S", "left_s", NUMBER},
 	};
 
@@ -187,9 +187,9 @@ int rv_ctl_arenas(struct rv_ctl *ctl)
 int rv_ctl_peers(struct rv_ctl *ctl)
 {
 	static const struct column columns[] = {
-		{"NAME", "name", TEXT}, {"WORKER", "worker", TEXT},	{"STATE", "state", TEXT},
-		{"HOST", "host", TEXT}, {"PORT", "port", NUMBER},	{"RDMA", "rdma", TEXT},
-		{"RVD", "rvd", TEXT},	{"INSTANCE", "instance", TEXT},
+		{"NAME", "name", TEXT}, {"WORKER", "worker", TEXT},     {"STATE", "state", TEXT},
+		{"HOST", "host", TEXT}, {"PORT", "port", NUMBER},       {"RDMA", "rdma", TEXT},
+		{"RVD", "rvd", TEXT},   {"INSTANCE", "instance", TEXT},
 	};
 
 	return show(ctl, &(struct view){RV_TABLE_PEERS, "peers", columns, RV_ARRAY_NR(columns)});

@@ -10,7 +10,7 @@
 
 #define COLUMNS_MAX 16u
 #define NARROWEST   6u
-#define GAP	    2u
+#define GAP         2u
 
 void rv_ctl_table_add(struct rv_ctl_table *t, const char *text)
 {
@@ -51,20 +51,26 @@ static void measure(const struct rv_ctl_table *t, size_t width[COLUMNS_MAX])
 		width[i % t->columns] = rv_max_u64(width[i % t->columns], strlen(t->cell[i]));
 }
 
-/* Take from the widest column until all fit. */
+/* Ids differ at their end, so that is what is left of them. */
+static bool is_id(const char *text)
+{
+	return text[strspn(text, "0123456789abcdef-")] == '\0';
+}
+
+/* Take from the widest column of text until all fit; numbers stay whole. */
 static void squeeze(const struct rv_ctl_table *t, size_t width[COLUMNS_MAX], size_t limit)
 {
 	for (;;) {
-		size_t total = GAP * (t->columns - 1), widest = 0;
+		size_t total = GAP * (t->columns - 1), *widest = NULL;
 
 		for (unsigned i = 0; i < t->columns; i++) {
 			total += width[i];
-			if (width[i] > width[widest])
-				widest = i;
+			if (!(t->right >> i & 1) && (!widest || width[i] > *widest))
+				widest = &width[i];
 		}
-		if (!limit || total <= limit || width[widest] <= NARROWEST)
+		if (!limit || total <= limit || !widest || *widest <= NARROWEST)
 			return;
-		width[widest]--;
+		--*widest;
 	}
 }
 
@@ -72,8 +78,8 @@ static void put_cell(const char *text, size_t width, bool right, bool last)
 {
 	size_t len = strlen(text);
 
-	if (len > width && text[0] >= '0' && text[0] <= '9')
-		printf("~%s", text + len - width + 1); /* ids differ at their end */
+	if (len > width && is_id(text))
+		printf("~%s", text + len - width + 1);
 	else if (len > width)
 		printf("%.*s~", (int)width - 1, text);
 	else if (right)

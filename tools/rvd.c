@@ -54,9 +54,9 @@ static void complain(void *user, const char *file, int line, const char *text)
 static int parse_args(int argc, char **argv, struct args *a)
 {
 	static const struct option longs[] = {
-		{"check-config", no_argument, NULL, 1},	  {"print-config", no_argument, NULL, 2},
-		{"help-config", no_argument, NULL, 3},	  {"socket", required_argument, NULL, 4},
-		{"version", no_argument, NULL, 'V'},	  {"help", no_argument, NULL, 'h'},
+		{"check-config", no_argument, NULL, 1},   {"print-config", no_argument, NULL, 2},
+		{"help-config", no_argument, NULL, 3},    {"socket", required_argument, NULL, 4},
+		{"version", no_argument, NULL, 'V'},      {"help", no_argument, NULL, 'h'},
 		{"config", required_argument, NULL, 'c'}, {NULL, 0, NULL, 0},
 	};
 	static char socket_option[1200];

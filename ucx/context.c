@@ -46,7 +46,7 @@ static const char *environment(const char *name)
 
 static bool is_native_token(const char *token, size_t len)
 {
-	static const char *const main_lanes[] = {"rc",	    "rc_v", "rc_x", "rc_verbs",
+	static const char *const main_lanes[] = {"rc",      "rc_v", "rc_x", "rc_verbs",
 						 "rc_mlx5", "dc",   "dc_x", "dc_mlx5"};
 
 	if (len > 4 && strncmp(token + len - 4, ":aux", 4) == 0)

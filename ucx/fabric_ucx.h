@@ -24,10 +24,10 @@ enum rv_ucx_mode {
 
 struct rv_ucx_conf {
 	enum rv_ucx_mode mode;
-	const char *tls;	 /* UCX_TLS, or NULL or "auto"; the environment wins */
+	const char *tls;         /* UCX_TLS, or NULL or "auto"; the environment wins */
 	const char *net_devices; /* UCX_NET_DEVICES, or NULL or "auto"; the environment wins */
-	unsigned reactors;	 /* reactors 0 to reactors - 1 may be opened */
-	char *why;		 /* RV_UCX_WHY bytes, written when create fails; or NULL */
+	unsigned reactors;       /* reactors 0 to reactors - 1 may be opened */
+	char *why;               /* RV_UCX_WHY bytes, written when create fails; or NULL */
 };
 
 /**

@@ -29,7 +29,7 @@ enum rv_rkey_verdict {
 	RV_RKEY_TRUNCATED, /* ends inside md_map, mem_type or a domain's key, or has no sys_dev */
 	RV_RKEY_TOO_LONG,
 	RV_RKEY_MEM_TYPE, /* unknown, or not host memory where only that is wanted */
-	RV_RKEY_NO_END,	  /* distances without their end mark */
+	RV_RKEY_NO_END,   /* distances without their end mark */
 	RV_RKEY_VERDICT_NR,
 };
 

@@ -13,9 +13,9 @@
 #include "ucx/ep.h"
 #include "ucx/rkey_parse.h"
 
-#define LEN	RV_KIB(64)
-#define SELF	1u /* a WorkerId for ourselves; nobody else is here */
-#define LANES	16
+#define LEN     RV_KIB(64)
+#define SELF    1u /* a WorkerId for ourselves; nobody else is here */
+#define LANES   16
 #define PENDING 1 /* not an errno */
 
 struct check {

@@ -30,9 +30,9 @@ struct rv_ucx_worker {
 	unsigned outstanding; /* GETs posted and not done */
 	struct rv_list done;  /* GETs that are over; their done() is due */
 
-	struct rv_map64 peers;	/* WorkerId -> struct rv_ucx_peer */
-	struct rv_list live;	/* endpoints in use */
-	struct rv_list broken;	/* UCX reported an error; to be closed by poll */
+	struct rv_map64 peers;  /* WorkerId -> struct rv_ucx_peer */
+	struct rv_list live;    /* endpoints in use */
+	struct rv_list broken;  /* UCX reported an error; to be closed by poll */
 	struct rv_list closing; /* until closed and idle */
 
 	size_t addr_len;

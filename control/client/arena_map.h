@@ -3,9 +3,9 @@
  *
  *   shown (descriptor came) -> mapped, held by buffers and views -> idle -> unmapped
  *
- * A pooled arena stays mapped until the session ends. A single-use one goes when its last hold is dropped and
- * no request is under way whose reply may still name it: the daemon sends the descriptor again only for
- * requests that it reads after the buffer was given back.
+ * A pooled arena stays mapped until the session ends. A single-use one goes when its last hold
+ * is dropped and no request is under way whose reply may still name it: the daemon sends the
+ * descriptor again only for requests that it reads after the buffer was given back.
  *
  * @thread under the wire's lock, all of it
  */
@@ -46,7 +46,8 @@ struct rv_arena_word {
  *
  * @param[out] out  the arena
  * @param[out] why  on failure, static text
- * @return 0; -EPROTO: unknown and no descriptor, not sealed, too short, or the range is not inside; -ENOMEM
+ * @return 0; -EPROTO: unknown and no descriptor, not sealed, too short, or the range is not
+ *         inside; -ENOMEM
  *
  * @owns w->fd is closed in any case
  */
@@ -56,7 +57,10 @@ int rv_arena_map_take(struct rv_arena_map *m, const struct rv_arena_word *w, str
 /** Drop a hold. @param newest the newest request that may have been sent before the buffer's end */
 void rv_arena_map_drop(struct rv_arena_map *m, struct rv_arena *a, uint64_t newest);
 
-/** Unmap idle arenas that no request at or after @oldest can name without showing them. @cost O(arenas) if any is idle */
+/**
+ * Unmap idle arenas that no request at or after @oldest can name without showing them.
+ * @cost O(arenas) if any is idle
+ */
 void rv_arena_map_sweep(struct rv_arena_map *m, uint64_t oldest);
 
 /** Forget all; @unmap false leaves the mappings to the parent process. */

@@ -1,17 +1,19 @@
 /*
  * rv.h - stage bytes on this node, fetch bytes staged on any other.
  *
- *   program --UNIX socket, shared memory--> rvd (this node) --RDMA or TCP--> rvd or velo (the owner)
+ *   program --UNIX socket, shared memory--> rvd (this node) --RDMA or TCP--> rvd or velo (owner)
  *
  *   owner     register ------------------> slot, named by a handle
  *   consumer  get --> bytes and a lease --> detach (the slot stays) or release (one reference less)
  *
- * A handle is 128 bits: who owns the bytes, and which bytes. A *reference* is a handle and where its owner
- * listens, `rv://HOST:PORT/HANDLE`. The calls with a handle work for this node's own slots and for peers
- * that the daemon knows; those that end in _at take a reference and need no prior knowledge of the owner.
+ * A handle is 128 bits: who owns the bytes, and which bytes. A *reference* is a handle and where
+ * its owner listens, `rv://HOST:PORT/HANDLE`. The calls with a handle work for this node's own
+ * slots and for peers that the daemon knows; those that end in _at take a reference and need no
+ * prior knowledge of the owner.
  *
- * Every call returns 0 or a negative errno; rv_last_error() then explains it in words. On failure outputs
- * keep what they had. Any thread may call anything but rv_close(). Errors every call can return:
+ * Every call returns 0 or a negative errno; rv_last_error() then explains it in words. On
+ * failure outputs keep what they had. Any thread may call anything but rv_close(). Errors every
+ * call can return:
  *
  *   -ENOTCONN     the daemon closed the connection, or none runs: open another session
  *   -EOWNERDEAD   this process was forked after rv_open(): open a session of its own
@@ -21,8 +23,8 @@
  *   -EAGAIN       the daemon is too busy, try again
  *   -EINVAL       an argument is wrong
  *
- * @cost of a call that asks the daemon: two system calls and a round trip over the UNIX socket, some 30 us,
- * plus what the daemon has to do
+ * @cost of a call that asks the daemon: two system calls and a round trip over the UNIX socket,
+ * some 30 us, plus what the daemon has to do
  */
 #ifndef RV_RV_H
 #define RV_RV_H
@@ -58,14 +60,14 @@ struct rv_client;
 /** The name of staged bytes. */
 struct rv_handle {
 	uint64_t worker; /* high half: the owner's WorkerId */
-	uint64_t local;	 /* low half: the owner's slot, never 0 */
+	uint64_t local;  /* low half: the owner's slot, never 0 */
 };
 #endif
 
 /** A handle and where its owner listens. */
 struct rv_ref {
 	struct rv_handle handle;
-	uint16_t port;		/* 0 with an empty host */
+	uint16_t port;          /* 0 with an empty host */
 	char host[RV_HOST_MAX]; /* name or IP literal without brackets; empty: not told */
 };
 
@@ -78,27 +80,27 @@ enum rv_get_path {
 
 /** How the bytes came. */
 enum rv_took {
-	RV_TOOK_LOCAL,	 /* this node's own */
+	RV_TOOK_LOCAL,   /* this node's own */
 	RV_TOOK_CHUNKED, /* in chunks over TCP */
-	RV_TOOK_RDMA,	 /* one RDMA GET */
+	RV_TOOK_RDMA,    /* one RDMA GET */
 };
 
 /** Why bytes are in plain memory although pinned memory was asked for. */
 enum rv_plain_why {
-	RV_PLAIN_NOT,		 /* they are not, or plain memory was asked for */
-	RV_PLAIN_BUDGET,	 /* memory.registered_bytes_budget is used up */
+	RV_PLAIN_NOT,            /* they are not, or plain memory was asked for */
+	RV_PLAIN_BUDGET,         /* memory.registered_bytes_budget is used up */
 	RV_PLAIN_POOL_EXHAUSTED, /* no registered memory was to be had in time */
-	RV_PLAIN_KILL_SWITCH,	 /* RDMA is switched off */
-	RV_PLAIN_NO_RDMA,	 /* this node has no RDMA */
+	RV_PLAIN_KILL_SWITCH,    /* RDMA is switched off */
+	RV_PLAIN_NO_RDMA,        /* this node has no RDMA */
 };
 
 /** What a call did; filled in where rv_opts.how points, on success. */
 struct rv_how {
-	uint64_t elapsed_ns;	 /* get: time in the daemon */
-	enum rv_took took;	 /* get */
+	uint64_t elapsed_ns;     /* get: time in the daemon */
+	enum rv_took took;       /* get */
 	enum rv_plain_why plain; /* register */
-	bool pinned;		 /* register: peers may read it by RDMA */
-	char path[64];		 /* get: "ucx tcp", "chunked tcp", "local" */
+	bool pinned;             /* register: peers may read it by RDMA */
+	char path[64];           /* get: "ucx tcp", "chunked tcp", "local" */
 };
 
 /** Options; all zero, or a NULL pointer, asks for the defaults. */
@@ -106,18 +108,18 @@ struct rv_opts {
 	uint64_t
 		ttl_ns; /* register: the slot's life in ns; 0: the daemon's rendezvous.default_ttl */
 	uint64_t timeout_ns;   /* of the whole call; 0: rv_set_timeout()'s, else the daemon's own */
-	uint32_t refs;	       /* register: references to start with; 0 means 1 */
+	uint32_t refs;         /* register: references to start with; 0 means 1 */
 	enum rv_get_path path; /* get */
-	bool session;	       /* register: the slot ends with this session */
-	bool keep;	       /* get: the lease outlives this session */
+	bool session;          /* register: the slot ends with this session */
+	bool keep;             /* get: the lease outlives this session */
 	struct rv_how *how;    /* NULL, or what the call did */
 	uint64_t reserved[4];
 };
 
 /**
- * Bytes in memory shared with the daemon: a buffer to fill (rv_alloc_pinned), or a view of what was fetched
- * (rv_get_pinned), which must not be written. The memory is this session's until rv_buf_free(),
- * rv_register_pinned() or rv_close().
+ * Bytes in memory shared with the daemon: a buffer to fill (rv_alloc_pinned), or a view of what
+ * was fetched (rv_get_pinned), which must not be written. The memory is this session's until
+ * rv_buf_free(), rv_register_pinned() or rv_close().
  */
 struct rv_buf {
 	void *data;   /* NULL when empty */
@@ -134,9 +136,9 @@ struct rv_buf {
 
 /** What an owner says about a slot. */
 struct rv_meta {
-	uint64_t len;	   /* bytes */
+	uint64_t len;      /* bytes */
 	uint64_t refcount; /* references */
-	bool pinned;	   /* in registered memory */
+	bool pinned;       /* in registered memory */
 };
 
 /** One answer of rv_get_many(). */
@@ -153,11 +155,13 @@ struct rv_result {
 /**
  * Open a session with this node's daemon.
  *
- * Slots that were committed outlive the session unless rv_opts.session is set. What ends with it: buffers
- * that were not committed, its views, and its leases (detached) unless taken with rv_opts.keep.
+ * Slots that were committed outlive the session unless rv_opts.session is set. What ends with
+ * it: buffers that were not committed, its views, and its leases (detached) unless taken with
+ * rv_opts.keep.
  *
- * @param socket   path of the daemon's socket. NULL: the environment's RVD_SOCKET, else /run/rvd/rvd.sock as
- *                 root, $XDG_RUNTIME_DIR/rvd/rvd.sock (without it /tmp/rvd-UID/rvd.sock) as any other user
+ * @param socket   path of the daemon's socket. NULL: the environment's RVD_SOCKET, else
+ *                 /run/rvd/rvd.sock as root, $XDG_RUNTIME_DIR/rvd/rvd.sock (without it
+ *                 /tmp/rvd-UID/rvd.sock) as any other user
  * @param[out] out the session
  * @return 0; -ENOTCONN: no daemon answers there; -EACCES: no permission for the socket;
  *         -ENAMETOOLONG; -ENOTSUP: the daemon speaks no version of ours
@@ -167,27 +171,31 @@ struct rv_result {
 int rv_open(const char *socket, struct rv_client **out);
 
 /**
- * End a session. Its buffers and views become invalid; NULL is fine. In a forked child it only forgets the
- * parent's session.
+ * End a session. Its buffers and views become invalid; NULL is fine. In a forked child it only
+ * forgets the parent's session.
  *
  * @thread any, while no other call on @c is running
  */
 void rv_close(struct rv_client *c);
 
 /**
- * Timeout of the calls on @c that are given none, in ns. 0, as after rv_open(): each step may take as long as
- * the daemon's rendezvous.call_timeout.
+ * Timeout of the calls on @c that are given none, in ns. 0, as after rv_open(): each step may
+ * take as long as the daemon's rendezvous.call_timeout.
  *
  * @thread any   @cost O(1)
  */
 void rv_set_timeout(struct rv_client *c, uint64_t timeout_ns);
 
-/** WorkerId of the daemon's node: the high half of the handles it gives out. @thread any @cost O(1) */
+/**
+ * WorkerId of the daemon's node: the high half of the handles it gives out.
+ * @thread any
+ * @cost O(1)
+ */
 uint64_t rv_worker(const struct rv_client *c);
 
 /**
- * What went wrong in this thread's last call that failed, one line; never NULL. The text stays until the
- * thread's next call.
+ * What went wrong in this thread's last call that failed, one line; never NULL. The text stays
+ * until the thread's next call.
  *
  * @thread any   @cost O(1)
  */
@@ -208,8 +216,8 @@ int rv_register_data(struct rv_client *c, const void *data, uint64_t len,
 		     const struct rv_opts *opts, struct rv_handle *handle);
 
 /**
- * Stage a copy in registered memory: peers fetch it with one RDMA GET. Without room there it becomes plain
- * memory, which is no error: rv_how.pinned and rv_how.plain tell.
+ * Stage a copy in registered memory: peers fetch it with one RDMA GET. Without room there it
+ * becomes plain memory, which is no error: rv_how.pinned and rv_how.plain tell.
  *
  * Otherwise as rv_register_data().
  */
@@ -217,8 +225,8 @@ int rv_register_data_pinned(struct rv_client *c, const void *data, uint64_t len,
 			    const struct rv_opts *opts, struct rv_handle *handle);
 
 /**
- * A writable buffer in memory shared with the daemon, registered where there is room for that (rv_buf.pinned).
- * Its contents are undefined.
+ * A writable buffer in memory shared with the daemon, registered where there is room for that
+ * (rv_buf.pinned). Its contents are undefined.
  *
  * @param len       bytes
  * @param[out] buf  the buffer
@@ -236,8 +244,8 @@ int rv_alloc_pinned(struct rv_client *c, uint64_t len, struct rv_buf *buf);
  * @param[out] handle  its name
  * @return 0; -EINVAL: no buffer of this session; -ENOSPC: rendezvous.max_slots is used up
  *
- * @thread any   @owns on success the daemon has the memory, and *buf is all zero; on failure the caller
- *         keeps it, but after -ETIMEDOUT only rv_buf_free() may follow
+ * @thread any   @owns on success the daemon has the memory, and *buf is all zero; on failure the
+ *         caller keeps it, but after -ETIMEDOUT only rv_buf_free() may follow
  */
 int rv_register_pinned(struct rv_client *c, struct rv_buf *buf, const struct rv_opts *opts,
 		       struct rv_handle *handle);
@@ -255,8 +263,8 @@ void rv_buf_free(struct rv_buf *buf);
  * Ask the owner about a slot.
  *
  * @param[out] meta  what it says
- * @return 0; -ENOENT: no such handle there; -EPERM: another user's; -EHOSTUNREACH, -ECONNRESET: no way to
- *         the owner; -EREMOTEIO: the owner reported an error
+ * @return 0; -ENOENT: no such handle there; -EPERM: another user's; -EHOSTUNREACH, -ECONNRESET:
+ *         no way to the owner; -EREMOTEIO: the owner reported an error
  *
  * @thread any
  */
@@ -271,8 +279,8 @@ int rv_metadata_at(struct rv_client *c, const struct rv_ref *ref, const struct r
  * @param[out] data   the bytes, never NULL; the caller frees them with rv_free()
  * @param[out] len    how many
  * @param[out] lease  the lease
- * @return as rv_metadata(); also -EKEYREVOKED: the lease was lost, the bytes cannot be proven right;
- *         -ENOSPC: no room for them on this node; -ENOTSUP: rv_opts.path cannot be had
+ * @return as rv_metadata(); also -EKEYREVOKED: the lease was lost, the bytes cannot be proven
+ *         right; -ENOSPC: no room for them on this node; -ENOTSUP: rv_opts.path cannot be had
  *
  * @thread any   @cost a copy more than rv_get_pinned()
  */
@@ -287,7 +295,8 @@ void rv_free(void *data);
 /**
  * Fetch the bytes and look at them where the daemon put them: no copy.
  *
- * @param[out] buf  a view, read-only; the caller ends it with rv_buf_free(), independently of the lease
+ * @param[out] buf  a view, read-only; the caller ends it with rv_buf_free(), independently of
+ *         the lease
  *
  * Otherwise as rv_get().
  */
@@ -301,7 +310,8 @@ int rv_get_pinned_at(struct rv_client *c, const struct rv_ref *ref, const struct
  *
  * @param dst       where to; @param cap its size in bytes
  * @param[out] len  how many there are
- * @return as rv_get(); also -ERANGE: more than @cap, *len says how many; nothing is kept, not even a lease
+ * @return as rv_get(); also -ERANGE: more than @cap, *len says how many; nothing is kept, not
+ *         even a lease
  */
 int rv_get_into(struct rv_client *c, struct rv_handle handle, const struct rv_opts *opts, void *dst,
 		uint64_t cap, uint64_t *len, uint64_t *lease);
@@ -328,7 +338,12 @@ int rv_get_many_at(struct rv_client *c, const struct rv_ref *refs, size_t nr,
 int rv_ref(struct rv_client *c, struct rv_handle handle);
 int rv_ref_at(struct rv_client *c, const struct rv_ref *ref, const struct rv_opts *opts);
 
-/** End a lease; the slot keeps its references. @return as rv_metadata(); -ESTALE or -ENOENT: no such lease @thread any */
+/**
+ * End a lease; the slot keeps its references.
+ *
+ * @return as rv_metadata(); -ESTALE or -ENOENT: no such lease
+ * @thread any
+ */
 int rv_detach(struct rv_client *c, struct rv_handle handle, uint64_t lease);
 int rv_detach_at(struct rv_client *c, const struct rv_ref *ref, uint64_t lease,
 		 const struct rv_opts *opts);
@@ -345,7 +360,12 @@ int rv_release(struct rv_client *c, struct rv_handle handle, uint64_t lease);
 int rv_release_at(struct rv_client *c, const struct rv_ref *ref, uint64_t lease,
 		  const struct rv_opts *opts);
 
-/** Free a slot of this node, whoever reads it. @return 0; -ENOENT; -EPERM: another user's; -EINVAL: another node's @thread any */
+/**
+ * Free a slot of this node, whoever reads it.
+ *
+ * @return 0; -ENOENT; -EPERM: another user's; -EINVAL: another node's
+ * @thread any
+ */
 int rv_drop(struct rv_client *c, struct rv_handle handle);
 
 /* Peers and state. */
@@ -362,7 +382,12 @@ int rv_drop(struct rv_client *c, struct rv_handle handle);
 int rv_peer_add(struct rv_client *c, const char *name, const void *info, size_t len,
 		uint64_t *worker);
 
-/** The same by address, for nodes that say who they are (ours). @return also -EHOSTUNREACH, -ENOTSUP @thread any */
+/**
+ * The same by address, for nodes that say who they are (ours).
+ *
+ * @return also -EHOSTUNREACH, -ENOTSUP
+ * @thread any
+ */
 int rv_peer_add_at(struct rv_client *c, const char *name, const char *host, uint16_t port,
 		   uint64_t *worker);
 
@@ -389,18 +414,111 @@ enum rv_table { RV_TABLE_STATUS, RV_TABLE_SLOTS, RV_TABLE_LEASES, RV_TABLE_ARENA
  */
 int rv_list(struct rv_client *c, enum rv_table what, char **json, size_t *len);
 
+/* Messages: handlers this program serves, and calls to handlers of other nodes. */
+
+/** A request to a handler; borrowed for the call of the handler. */
+struct rv_request {
+	const char *handler;
+	uint64_t sender;  /* the caller's WorkerId, as it says */
+	const void *data; /* read-only */
+	uint64_t len;
+	bool wants_result; /* false: only whether it was handled, or nothing at all, goes back */
+};
+
+/** What a handler gives back; zeroed before the call. */
+struct rv_answer {
+	void *data;      /* from malloc(); freed by the library */
+	uint64_t len;    /* below 16 MiB */
+	char error[256]; /* what the caller reads if the handler returns anything but 0 */
+};
+
+/**
+ * Handle one request.
+ *
+ * @return 0: answered with answer->data; anything else: failed, answer->error says why
+ * @thread one of the library's own, one request at a time; it may make calls, but not rv_close()
+ */
+typedef int rv_handler_fn(void *user, const struct rv_request *request, struct rv_answer *answer);
+
+/**
+ * Serve a handler on this node: requests of any peer, stock velo nodes included, come to @fn. Payloads of any
+ * size arrive whole; large ones were fetched by the daemon and are looked at without a copy.
+ *
+ * @param name  1 to 63 bytes, not starting with '_'
+ * @return 0; -EEXIST: it is served already; -EINVAL; -ENOMEM
+ *
+ * @thread any   @cost the first one starts a thread
+ */
+int rv_handle_serve(struct rv_client *c, const char *name, rv_handler_fn *fn, void *user);
+
+/** No more requests. One that runs ends as usual. @return 0 or -ENOENT @thread any */
+int rv_handle_unserve(struct rv_client *c, const char *name);
+
+/**
+ * Send a message to a handler of a peer.
+ *
+ * @param peer  its name (rv_peer_add), HOST:PORT, or its WorkerId in decimal
+ * @param opts  timeout_ns; with one the peer is told how long a large payload may take
+ *
+ * rv_send does not wait for an answer, rv_sync waits until it was handled, rv_call for the result.
+ * Payloads over the daemon's rendezvous.threshold are staged and fetched by the peer.
+ *
+ * @param[out] reply  rv_call: the result, terminated; the caller frees it with rv_free(); may be NULL
+ * @return 0; -EREMOTEIO: the peer or its handler failed, rv_last_error() has its words; -EHOSTUNREACH;
+ *         -ETIMEDOUT; -EINVAL
+ * @thread any
+ */
+int rv_send(struct rv_client *c, const char *peer, const char *name, const void *data, uint64_t len,
+	    const struct rv_opts *opts);
+int rv_sync(struct rv_client *c, const char *peer, const char *name, const void *data, uint64_t len,
+	    const struct rv_opts *opts);
+int rv_call(struct rv_client *c, const char *peer, const char *name, const void *data, uint64_t len,
+	    const struct rv_opts *opts, void **reply, uint64_t *reply_len);
+
+/** The names a peer serves, as JSON: {"handlers":[...]}. The caller frees it with rv_free(). @thread any */
+int rv_handlers(struct rv_client *c, const char *peer, const struct rv_opts *opts, char **json,
+		size_t *len);
+
+/* Administration: root's and the daemon's own user's, but for asking (-EPERM otherwise). */
+
+enum rv_switch { RV_SWITCH_ASK, RV_SWITCH_ON, RV_SWITCH_OFF };
+
+/** The kill switch: on, nothing goes by RDMA in either role. @param[out] on how it is now; may be NULL @thread any */
+int rv_kill_switch(struct rv_client *c, enum rv_switch what, bool *on);
+
+/** No new work; what runs goes on. There is no way back but a restart. @thread any */
+int rv_drain(struct rv_client *c);
+
+/** Set the daemon's log level. @return 0; -EINVAL: no such level; -EPERM @thread any */
+int rv_log_level(struct rv_client *c, const char *level);
+
 /* Text. These need no session. */
 
 /** Read a handle: 1 to 39 decimal digits, below 2^128. @return 0; -EINVAL; -ERANGE @thread any */
 int rv_handle_parse(const char *text, struct rv_handle *handle);
 
-/** Write a handle. @return its length, or -ERANGE: @size is too small (RV_HANDLE_TEXT_MAX suffices) @thread any */
+/**
+ * Write a handle.
+ *
+ * @return its length, or -ERANGE: @size is too small (RV_HANDLE_TEXT_MAX suffices)
+ * @thread any
+ */
 int rv_handle_format(struct rv_handle handle, char *text, size_t size);
 
-/** Read `rv://HOST:PORT/HANDLE` (IPv6 in brackets), or a bare handle: then without a host. @return 0; -EINVAL; -ERANGE @thread any */
+/**
+ * Read `rv://HOST:PORT/HANDLE` (IPv6 in brackets), or a bare handle: then without a host.
+ *
+ * @return 0; -EINVAL; -ERANGE
+ * @thread any
+ */
 int rv_ref_parse(const char *text, struct rv_ref *ref);
 
-/** Write a reference; without a host the bare handle. @return its length, or -ERANGE (RV_REF_TEXT_MAX suffices) @thread any */
+/**
+ * Write a reference; without a host the bare handle.
+ *
+ * @return its length, or -ERANGE (RV_REF_TEXT_MAX suffices)
+ * @thread any
+ */
 int rv_ref_format(const struct rv_ref *ref, char *text, size_t size);
 
 /**

@@ -77,6 +77,8 @@ static void kill_locked(struct rv_wire *w, int rc, const char *text)
 	while (!rv_list_empty(&w->order))
 		settle(w, RV_LIST_ENTRY(w->order.next, struct rv_call, link), w->dead,
 		       w->dead_text);
+	if (w->server)
+		pthread_cond_signal(&w->server->changed);
 }
 
 static void kill_wire(struct rv_wire *w, int rc, const char *text)
@@ -136,7 +138,11 @@ static struct iovec *advance(struct iovec *v, struct iovec *end, size_t n)
 	return v;
 }
 
-/* Send it all. @return 0; -ETIMEDOUT: nothing was sent; else the connection is no more. Under send_lock. */
+/*
+ * Send it all.
+ *
+ * @return 0; -ETIMEDOUT: nothing was sent; else the connection is no more. Under send_lock.
+ */
 static int send_all(struct rv_wire *w, struct iovec *v, struct iovec *end, uint64_t deadline_ns)
 {
 	bool begun = false;
@@ -194,7 +200,7 @@ static void explain_send(struct rv_wire *w, struct rv_call *call, int rc)
 	pthread_mutex_lock(&w->lock);
 	call->rc = rc;
 	set_text(call->text, rc == -ETIMEDOUT ? "the daemon does not read its socket"
-			     : w->dead	      ? w->dead_text
+			     : w->dead        ? w->dead_text
 					      : rv_err_name(rc));
 	pthread_mutex_unlock(&w->lock);
 }
@@ -260,7 +266,10 @@ void rv_wire_post(struct rv_wire *w, uint8_t op, const struct rv_local_req *rq)
 	send_frame(w, op, rq, NULL, 0, rv_sat_add(rv_clock_ns(), POST_NS));
 }
 
-/* What a reply gave us goes back: for a call that nobody waits for, or one whose gift is unusable. */
+/*
+ * What a reply gave us goes back: for a call that nobody waits for, or one whose gift is
+ * unusable.
+ */
 static void undo_reply(struct rv_wire *w, const struct rv_call *call)
 {
 	struct rv_local_req rq = {.token = call->rep.token};
@@ -305,17 +314,6 @@ static void run_undo(struct rv_wire *w)
 
 /* Receiving: one thread at a time. */
 
-static int take_fd(struct rv_wire_rx *rx)
-{
-	int fd;
-
-	if (!rx->fd_nr)
-		return -1;
-	fd = rx->fd[0];
-	memmove(rx->fd, rx->fd + 1, --rx->fd_nr * sizeof(rx->fd[0]));
-	return fd;
-}
-
 static bool names_arena(const struct rv_call *call)
 {
 	const struct rv_local_rep *rep = &call->rep;
@@ -326,26 +324,28 @@ static bool names_arena(const struct rv_call *call)
 	       (call->op == RV_LOCAL_ALLOC && call->rq.flags & RV_LOCAL_SHARED);
 }
 
-static int adopt(struct rv_wire *w, struct rv_call *call, int fd, const char **why)
+/* A descriptor that came goes over to the map. */
+static int adopt(struct rv_wire *w, const struct rv_local_rep *rep, struct rv_rx_frame *f,
+		 struct rv_arena **arena, const char **why)
 {
 	struct rv_arena_word word = {
-		.id = call->rep.arena,
-		.arena_len = call->rep.arena_len,
-		.off = call->rep.off,
-		.len = call->rep.len,
-		.writable = call->rep.writable,
-		.single_use = call->rep.single_use,
-		.fd = fd,
+		.id = rep->arena,
+		.arena_len = rep->arena_len,
+		.off = rep->off,
+		.len = rep->len,
+		.writable = rep->writable,
+		.single_use = rep->single_use,
+		.fd = f->fd,
 	};
 
-	if (names_arena(call))
-		return rv_arena_map_take(&w->arenas, &word, &call->arena, why);
-	if (fd >= 0)
-		close(fd);
-	return 0;
+	f->fd = -1;
+	return rv_arena_map_take(&w->arenas, &word, arena, why);
 }
 
-/* Buffers that a session leaves behind are given back when it ends. Without memory the daemon does it. */
+/*
+ * Buffers that a session leaves behind are given back when it ends. Without memory the daemon
+ * does it.
+ */
 static void note_token(struct rv_wire *w, const struct rv_call *call)
 {
 	if (call->rep.rc)
@@ -356,16 +356,16 @@ static void note_token(struct rv_wire *w, const struct rv_call *call)
 		rv_map64_put(&w->tokens, call->rep.token, (void *)(uintptr_t)call->rep.token);
 }
 
-static void deliver(struct rv_wire *w, struct rv_call *call, struct rv_wire_rx *rx, int fd)
+static void deliver(struct rv_wire *w, struct rv_call *call, struct rv_rx_frame *f)
 {
 	const char *why = NULL;
 	int rc;
 
-	call->rep = rx->rep;
-	call->payload = rx->payload;
-	call->payload_len = rx->pre.payload_len;
-	rx->payload = NULL;
-	rc = adopt(w, call, fd, &why);
+	call->rep = f->rep;
+	call->payload = f->payload;
+	call->payload_len = f->payload_len;
+	f->payload = NULL;
+	rc = names_arena(call) ? adopt(w, &call->rep, f, &call->arena, &why) : 0;
 	note_token(w, call);
 	if (!rc && call->rep.rc) {
 		rc = call->rep.rc < 0 ? call->rep.rc : -EPROTO;
@@ -378,154 +378,54 @@ static void deliver(struct rv_wire *w, struct rv_call *call, struct rv_wire_rx *
 				   : RV_LIST_ENTRY(w->order.next, struct rv_call, link)->rq.id);
 }
 
-/* A whole reply is here. Under the lock. @return 0, or -EPROTO: the stream cannot be trusted any more */
-static int take_reply(struct rv_wire *w)
+/* Somebody calls a handler of ours. Under the lock. */
+static int take_request(struct rv_wire *w, struct rv_rx_frame *f)
 {
-	struct rv_wire_rx *rx = &w->rx;
-	struct rv_call *call = rv_map64_get(&w->calls, rx->rep.id);
-	int fd = rx->rep.has_fd ? take_fd(rx) : -1;
+	struct rv_wire_request *r;
+	const char *why = NULL;
+	int rc = 0;
 
-	if (rx->rep.has_fd && fd < 0)
-		return -EPROTO;
-	if (call && (call->op | RV_LOCAL_REPLY) != rx->pre.op) {
-		if (fd >= 0)
-			close(fd);
-		return -EPROTO;
+	if (!w->server)
+		return 0; /* the daemon answers for us when the session ends */
+	r = calloc(1, sizeof(*r));
+	if (!r)
+		return -ENOMEM;
+	r->rep = f->rep;
+	r->payload = f->payload;
+	r->payload_len = f->payload_len;
+	f->payload = NULL;
+	rv_list_init(&r->link);
+	if (r->rep.token) {
+		rv_map64_put(&w->tokens, r->rep.token, (void *)(uintptr_t)r->rep.token);
+		rc = adopt(w, &r->rep, f, &r->arena, &why);
 	}
-	if (call)
-		deliver(w, call, rx, fd);
-	else if (fd >= 0)
-		close(fd);
-	free(rx->payload);
-	rx->payload = NULL;
+	if (rc) {
+		free(r->payload);
+		free(r);
+		return rc;
+	}
+	rv_list_push(&w->requests, &r->link);
+	pthread_cond_signal(&w->server->changed);
 	return 0;
 }
 
-/* Preamble and header, once both are in the buffer. @return 1 taken, 0 not yet, or a negative errno */
-static int take_head(struct rv_wire_rx *rx)
+/* A whole frame is here. @return 0, or negative: the stream cannot be trusted any more */
+static int take_frame(void *user, struct rv_rx_frame *f)
 {
-	const uint8_t *p = rx->buf + rx->begin;
-	size_t have = rx->end - rx->begin;
+	struct rv_wire *w = user;
+	struct rv_call *call;
+	int rc = 0;
 
-	if (have < RV_LOCAL_PREAMBLE)
-		return 0;
-	if (rv_local_preamble_take(p, &rx->pre) || !(rx->pre.op & RV_LOCAL_REPLY))
-		return -EPROTO;
-	if (have < RV_LOCAL_PREAMBLE + rx->pre.header_len)
-		return 0;
-	rx->rep = (struct rv_local_rep){0};
-	memcpy(&rx->rep, p + RV_LOCAL_PREAMBLE, rv_min_u64(rx->pre.header_len, sizeof(rx->rep)));
-	rx->rep.path_name[sizeof(rx->rep.path_name) - 1] = '\0';
-	rx->begin += RV_LOCAL_PREAMBLE + rx->pre.header_len;
-	rx->payload_got = 0;
-	if (rx->pre.payload_len) {
-		rx->payload = malloc((size_t)rx->pre.payload_len + 1);
-		if (!rx->payload)
-			return -ENOMEM;
-		rx->payload[rx->pre.payload_len] = '\0';
-	}
-	rx->in_payload = true;
-	return 1;
-}
-
-/* Move what the buffer has of the payload to its place. @return whether the payload is complete */
-static bool take_payload(struct rv_wire_rx *rx)
-{
-	size_t n = rv_min_u64(rx->end - rx->begin, rx->pre.payload_len - rx->payload_got);
-
-	if (n)
-		memcpy(rx->payload + rx->payload_got, rx->buf + rx->begin, n);
-	rx->begin += n;
-	rx->payload_got += n;
-	return rx->payload_got == rx->pre.payload_len;
-}
-
-static int take_frames(struct rv_wire *w)
-{
-	struct rv_wire_rx *rx = &w->rx;
-	int rc;
-
-	for (;;) {
-		if (!rx->in_payload) {
-			rc = take_head(rx);
-			if (rc <= 0)
-				return rc;
-		}
-		if (!take_payload(rx))
-			return 0;
-		rx->in_payload = false;
-		pthread_mutex_lock(&w->lock);
-		rc = take_reply(w);
-		pthread_mutex_unlock(&w->lock);
-		if (rc)
-			return rc;
-	}
-}
-
-static int keep_fds(struct rv_wire_rx *rx, struct msghdr *msg)
-{
-	int rc = msg->msg_flags & MSG_CTRUNC ? -EMFILE : 0;
-
-	for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
-		size_t nr = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-
-		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-			continue;
-		for (size_t i = 0; i < nr; i++) {
-			int fd;
-
-			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
-			if (rx->fd_nr < RV_WIRE_FDS) {
-				rx->fd[rx->fd_nr++] = fd;
-			} else {
-				close(fd);
-				rc = -EPROTO;
-			}
-		}
-	}
+	pthread_mutex_lock(&w->lock);
+	call = rv_map64_get(&w->calls, f->rep.id);
+	if (f->op == RV_LOCAL_REQUEST)
+		rc = take_request(w, f);
+	else if (call && (call->op | RV_LOCAL_REPLY) != f->op)
+		rc = -EPROTO;
+	else if (call)
+		deliver(w, call, f);
+	pthread_mutex_unlock(&w->lock);
 	return rc;
-}
-
-/* A long payload goes straight to its place, all else through the buffer. */
-static struct iovec room(struct rv_wire_rx *rx)
-{
-	if (rx->in_payload)
-		return (struct iovec){rx->payload + rx->payload_got,
-				      rx->pre.payload_len - rx->payload_got};
-	memmove(rx->buf, rx->buf + rx->begin, rx->end - rx->begin);
-	rx->end -= rx->begin;
-	rx->begin = 0;
-	return (struct iovec){rx->buf + rx->end, sizeof(rx->buf) - rx->end};
-}
-
-static int receive(struct rv_wire *w, int flags)
-{
-	union {
-		struct cmsghdr align;
-		char space[CMSG_SPACE(RV_WIRE_FDS * sizeof(int))];
-	} control;
-	struct iovec v = room(&w->rx);
-	struct msghdr msg = {
-		.msg_iov = &v,
-		.msg_iovlen = 1,
-		.msg_control = control.space,
-		.msg_controllen = sizeof(control.space),
-	};
-	ssize_t n = recvmsg(w->fd, &msg, MSG_CMSG_CLOEXEC | flags);
-	int rc;
-
-	if (n < 0)
-		return errno == EINTR || errno == EAGAIN ? 0 : -ENOTCONN;
-	rc = keep_fds(&w->rx, &msg);
-	if (rc)
-		return rc;
-	if (n == 0)
-		return -ENOTCONN;
-	if (w->rx.in_payload)
-		w->rx.payload_got += (size_t)n;
-	else
-		w->rx.end += (size_t)n;
-	return take_frames(w);
 }
 
 /* Read once. @return 0; -ETIMEDOUT; else the connection cannot go on */
@@ -534,9 +434,9 @@ static int read_some(struct rv_wire *w, uint64_t deadline_ns)
 	int rc;
 
 	if (deadline_ns == RV_NEVER)
-		return receive(w, 0);
+		return rv_rx_read(&w->rx, w->fd, 0, take_frame, w);
 	rc = until_ready(w->fd, POLLIN, deadline_ns);
-	return rc ? rc : receive(w, MSG_DONTWAIT);
+	return rc ? rc : rv_rx_read(&w->rx, w->fd, MSG_DONTWAIT, take_frame, w);
 }
 
 static const char *text_of_broken(int rc)
@@ -571,6 +471,8 @@ static void pass_on(struct rv_wire *w)
 		pthread_cond_signal(&call->changed);
 		return;
 	}
+	if (w->server && w->server->waiting)
+		pthread_cond_signal(&w->server->changed);
 }
 
 /* Sleep until the call has ended or the reading is ours. Under the lock. @return 0 or -ETIMEDOUT */
@@ -628,6 +530,65 @@ int rv_wire_wait(struct rv_wire *w, struct rv_call *call, uint64_t deadline_ns)
 	return rc;
 }
 
+/* Serving. */
+
+int rv_wire_start_serving(struct rv_wire *w)
+{
+	struct rv_call *stand_in = rv_call_new(0);
+
+	if (!stand_in)
+		return -ENOMEM;
+	pthread_mutex_lock(&w->lock);
+	w->server = stand_in;
+	pthread_mutex_unlock(&w->lock);
+	return 0;
+}
+
+void rv_wire_stop_serving(struct rv_wire *w)
+{
+	pthread_mutex_lock(&w->lock);
+	w->server_stop = true;
+	if (w->server)
+		pthread_cond_signal(&w->server->changed);
+	pthread_mutex_unlock(&w->lock);
+}
+
+struct rv_wire_request *rv_wire_next_request(struct rv_wire *w)
+{
+	struct rv_list *it = NULL;
+	bool undo;
+
+	pthread_mutex_lock(&w->lock);
+	while (!w->dead && !w->server_stop && !(it = rv_list_pop(&w->requests))) {
+		if (w->reading)
+			sleep_on(w, w->server, RV_NEVER);
+		else
+			lead(w, RV_NEVER);
+	}
+	pass_on(w);
+	undo = !rv_list_empty(&w->undo);
+	pthread_mutex_unlock(&w->lock);
+	if (undo)
+		run_undo(w);
+	return it ? RV_LIST_ENTRY(it, struct rv_wire_request, link) : NULL;
+}
+
+void rv_wire_request_free(struct rv_wire *w, struct rv_wire_request *r)
+{
+	if (r->rep.token)
+		rv_wire_post(w, RV_LOCAL_FREE, &(struct rv_local_req){.token = r->rep.token});
+	if (r->arena)
+		rv_wire_drop_arena(w, r->arena);
+	free(r->payload);
+	free(r);
+}
+
+int rv_wire_send_oneway(struct rv_wire *w, uint8_t op, const struct rv_local_req *rq,
+			const void *payload, size_t len)
+{
+	return send_frame(w, op, rq, payload, len, rv_sat_add(rv_clock_ns(), POST_NS));
+}
+
 bool rv_wire_done(struct rv_wire *w, struct rv_call *call)
 {
 	bool done;
@@ -675,6 +636,7 @@ void rv_wire_init(struct rv_wire *w, int fd)
 	w->fd = fd;
 	rv_list_init(&w->order);
 	rv_list_init(&w->undo);
+	rv_list_init(&w->requests);
 	pthread_mutex_init(&w->lock, NULL);
 	pthread_mutex_init(&w->send_lock, NULL);
 }
@@ -699,15 +661,23 @@ void rv_wire_fini(struct rv_wire *w)
 {
 	struct rv_list *it;
 
+	while ((it = rv_list_pop(&w->requests))) {
+		struct rv_wire_request *r = RV_LIST_ENTRY(it, struct rv_wire_request, link);
+
+		if (r->arena)
+			rv_wire_drop_arena(w, r->arena);
+		free(r->payload);
+		free(r);
+	}
+	rv_call_free(w->server);
+	w->server = NULL;
 	rv_arena_map_fini(&w->arenas, true);
 	give_all_back(w);
 	rv_list_splice(&w->undo, &w->order);
 	while ((it = rv_list_pop(&w->undo)))
 		rv_call_free(RV_LIST_ENTRY(it, struct rv_call, link));
 	rv_map64_fini(&w->calls);
-	free(w->rx.payload);
-	while (w->rx.fd_nr)
-		close(take_fd(&w->rx));
+	rv_rx_fini(&w->rx);
 	close(w->fd);
 	pthread_mutex_destroy(&w->lock);
 	pthread_mutex_destroy(&w->send_lock);

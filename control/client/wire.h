@@ -4,8 +4,9 @@
  *   call new -> sent -----reply-----> done -> free          (its waiter frees it)
  *                 '--given up--reply or end--> free         (the reader frees it, after undoing it)
  *
- * Nobody has a thread of ours: of those who wait for a reply one reads, hands each reply to its waiter, and
- * passes the reading on when its own has come. Once the connection is broken every call fails the same way.
+ * Nobody has a thread of ours: of those who wait for a reply one reads, hands each reply to its
+ * waiter, and passes the reading on when its own has come. Once the connection is broken every
+ * call fails the same way.
  */
 #ifndef RV_CONTROL_CLIENT_WIRE_H
 #define RV_CONTROL_CLIENT_WIRE_H
@@ -16,13 +17,12 @@
 #include <stdint.h>
 
 #include "control/client/arena_map.h"
+#include "control/client/wire_rx.h"
 #include "control/local/local_proto.h"
 #include "dataplane/base/list.h"
 #include "dataplane/base/map64.h"
 
 #define RV_WIRE_TEXT 400
-#define RV_WIRE_FDS  32
-#define RV_WIRE_BUF  16384
 
 /** One request. @owns whoever made it, until rv_wire_give_up() */
 struct rv_call {
@@ -36,39 +36,38 @@ struct rv_call {
 	int rc;
 	struct rv_local_rep rep;
 	struct rv_arena *arena; /* with one hold, if the reply names one */
-	char *payload;		/* terminated; NULL when empty */
+	char *payload;          /* terminated; NULL when empty */
 	size_t payload_len;
 	char text[RV_WIRE_TEXT]; /* why rc is not 0 */
 };
 
-/** What has arrived of a frame. Only the reading thread looks at it. */
-struct rv_wire_rx {
-	uint8_t buf[RV_WIRE_BUF];
-	size_t begin, end; /* bytes of buf that were not used yet */
-	bool in_payload;
-	struct rv_local_preamble pre;
+/** A request to a handler this program serves. */
+struct rv_wire_request {
+	struct rv_list link;
 	struct rv_local_rep rep;
+	struct rv_arena *arena; /* with one hold, if the payload is in one */
 	char *payload;
-	size_t payload_got;
-	int fd[RV_WIRE_FDS]; /* descriptors that came, in order */
-	unsigned fd_nr;
+	size_t payload_len;
 };
 
 struct rv_wire {
 	int fd;
 	pthread_mutex_t send_lock; /* one frame at a time; taken before `lock`, never inside it */
-	pthread_mutex_t lock;	   /* all below but rx */
-	struct rv_map64 calls;	   /* by id */
+	pthread_mutex_t lock;      /* all below but rx */
+	struct rv_map64 calls;     /* by id */
 	struct rv_list order;
 	uint64_t last_id;
 	bool reading;
 	int dead; /* 0, or why nothing works any more */
 	char dead_text[RV_WIRE_TEXT];
 	struct rv_arena_map arenas;
-	struct rv_list undo;	/* calls given up whose reply came */
-	struct rv_map64 tokens; /* buffers and views that were not given back */
+	struct rv_list undo;     /* calls given up whose reply came */
+	struct rv_map64 tokens;  /* buffers and views that were not given back */
+	struct rv_list requests; /* struct rv_wire_request, oldest first */
+	struct rv_call *server;  /* stands for the thread that serves them; NULL: there is none */
+	bool server_stop;
 
-	struct rv_wire_rx rx; /* the reading thread's */
+	struct rv_rx rx; /* the reading thread's */
 };
 
 /** @owns takes over @fd */
@@ -110,13 +109,31 @@ int rv_wire_wait(struct rv_wire *w, struct rv_call *call, uint64_t deadline_ns);
 bool rv_wire_done(struct rv_wire *w, struct rv_call *call);
 
 /**
- * Nobody waits for this call any more. What a late reply brings is given back: a buffer is freed, a lease
- * detached, a slot dropped.
+ * Nobody waits for this call any more. What a late reply brings is given back: a buffer is
+ * freed, a lease detached, a slot dropped.
  *
  * @owns takes over @call, done or not
  * @thread any
  */
 void rv_wire_give_up(struct rv_wire *w, struct rv_call *call);
+
+/**
+ * The next request, for the serving thread.
+ *
+ * @return NULL once rv_wire_stop_serving() was called, or the connection is broken
+ * @owns the caller ends it with rv_wire_request_free()
+ */
+struct rv_wire_request *rv_wire_next_request(struct rv_wire *w);
+void rv_wire_request_free(struct rv_wire *w, struct rv_wire_request *r);
+
+/** From now on requests are kept for a serving thread. @return 0 or -ENOMEM */
+int rv_wire_start_serving(struct rv_wire *w);
+/** The serving thread sees it once it has read again. @thread any */
+void rv_wire_stop_serving(struct rv_wire *w);
+
+/** Send one frame without expecting a reply, with a payload. @thread any */
+int rv_wire_send_oneway(struct rv_wire *w, uint8_t op, const struct rv_local_req *rq,
+			const void *payload, size_t len);
 
 /** Let go of one hold on an arena; its FREE or COMMIT must be on its way. @thread any */
 void rv_wire_drop_arena(struct rv_wire *w, struct rv_arena *a);

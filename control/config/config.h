@@ -60,7 +60,7 @@ struct rv_config_cpus {
 
 struct rv_config_host {
 	char host[RV_CONFIG_HOST_MAX]; /* no brackets */
-	uint16_t port;		       /* 0: any free port; in `advertise`: the listening one */
+	uint16_t port;                 /* 0: any free port; in `advertise`: the listening one */
 };
 
 struct rv_config_hosts {
@@ -120,7 +120,7 @@ struct rv_config {
 		enum rv_config_auto enabled;
 		char device[RV_CONFIG_HOST_MAX]; /* "": auto */
 		uint32_t port;
-		uint32_t gid_index;	       /* RV_CONFIG_AUTO */
+		uint32_t gid_index;            /* RV_CONFIG_AUTO */
 		struct rv_config_hosts listen; /* one */
 		enum rv_config_fence fence;
 		uint32_t traffic_class; /* RV_CONFIG_AUTO: not set */

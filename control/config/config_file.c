@@ -13,10 +13,10 @@ struct reading {
 	struct rv_config *cfg;
 	FILE *f;
 	struct rv_config_place at;
-	char section[64];	     /* "" before the first, and after one that was refused */
-	bool refused;		     /* keys of a refused section are passed over in silence */
+	char section[64];            /* "" before the first, and after one that was refused */
+	bool refused;                /* keys of a refused section are passed over in silence */
 	struct rv_config_peer *peer; /* inside [peer "NAME"] */
-	size_t line_max;	     /* longer ones inih would cut */
+	size_t line_max;             /* longer ones inih would cut */
 	int rc;
 };
 

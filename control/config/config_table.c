@@ -10,7 +10,7 @@
 
 #define ONE_DAY RV_SEC(86400)
 #define LONG_NS RV_SEC(86400ULL * 365)
-#define TIB(n)	(RV_GIB(1024) * (n))
+#define TIB(n)  (RV_GIB(1024) * (n))
 
 /* A frame holds a chunk, its header of 19 bytes and the headers that are echoed. */
 #define CHUNK_MAX (RV_MIB(16) - RV_KIB(32))

@@ -33,7 +33,7 @@ static const struct unit size_units[] = {
 };
 
 static const struct unit time_units[] = {
-	{"ns", 1},	    {"us", RV_US(1)},	  {"ms", RV_MS(1)},
+	{"ns", 1},          {"us", RV_US(1)},     {"ms", RV_MS(1)},
 	{"s", RV_SEC(1)},   {"m", NS_PER_MINUTE}, {"min", NS_PER_MINUTE},
 	{"h", NS_PER_HOUR}, {"d", NS_PER_DAY},
 };

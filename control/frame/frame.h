@@ -32,13 +32,13 @@ enum rv_frame_type {
 #define RV_FRAME_VERSION  1u
 #define RV_FRAME_PREAMBLE 11u
 /** Header and payload together; the preamble does not count. */
-#define RV_FRAME_MAX	  (16u << 20)
+#define RV_FRAME_MAX      (16u << 20)
 
 #define RV_REQUEST_HEADER_MIN  22u
 #define RV_RESPONSE_HEADER_MIN 19u
 #define RV_ACK_HEADER_LEN      17u
 /** Largest headers map, in bytes, that either side takes. */
-#define RV_HEADERS_MAX	       16384u
+#define RV_HEADERS_MAX         16384u
 
 struct rv_preamble {
 	enum rv_frame_type type;

@@ -347,6 +347,14 @@ struct grant_reading {
 	size_t desc_cap;
 };
 
+/* An extension stands inside the variant: beside it stock nodes would refuse the answer. */
+static void put_end(struct rv_writer *w, const struct rv_body_grant *g)
+{
+	if (g->has_xxh3)
+		put_field(w, ",\"xxh3\":", g->xxh3);
+	rv_put_text(w, "}}");
+}
+
 static void put_ready(struct rv_writer *w, const struct rv_body_ready *r)
 {
 	put_field(w, "{\"Ready\":{\"lease_id\":", r->lease_id);
@@ -354,7 +362,6 @@ static void put_ready(struct rv_writer *w, const struct rv_body_ready *r)
 	put_field(w, ",\"total_len\":", r->total_len);
 	put_field(w, ",\"chunk_size\":", r->chunk_size);
 	put_field(w, ",\"chunk_count\":", r->chunk_count);
-	rv_put_text(w, "}}");
 }
 
 static void put_rdma(struct rv_writer *w, const struct rv_body_rdma *r)
@@ -367,7 +374,6 @@ static void put_rdma(struct rv_writer *w, const struct rv_body_rdma *r)
 		rv_json_put_u64(w, r->descriptor[i]);
 	}
 	put_field(w, "],\"lease_timeout_ms\":", r->lease_timeout_ms);
-	rv_put_text(w, "}}");
 }
 
 void rv_body_grant_encode(struct rv_writer *w, const struct rv_body_grant *in)
@@ -376,6 +382,7 @@ void rv_body_grant_encode(struct rv_writer *w, const struct rv_body_grant *in)
 		put_rdma(w, &in->rdma);
 	else
 		put_ready(w, &in->ready);
+	put_end(w, in);
 }
 
 static void keep_desc_byte(struct grant_reading *g, uint8_t b)
@@ -390,6 +397,14 @@ static void end_desc(struct grant_reading *g)
 	g->grant.rdma.descriptor = g->grant.rdma.descriptor_len <= g->desc_cap ? g->desc : NULL;
 }
 
+static void take_end(struct rv_cursor *c, struct rv_body_grant *g)
+{
+	g->has_xxh3 = rv_canon_next(c, ',');
+	if (g->has_xxh3)
+		g->xxh3 = take_field(c, ",\"xxh3\":", UINT64_MAX);
+	rv_canon_text(c, "}}");
+}
+
 static void take_ready(struct rv_cursor *c, struct rv_body_ready *r)
 {
 	r->lease_id = take_field(c, "{\"Ready\":{\"lease_id\":", UINT64_MAX);
@@ -397,7 +412,6 @@ static void take_ready(struct rv_cursor *c, struct rv_body_ready *r)
 	r->total_len = take_field(c, ",\"total_len\":", UINT64_MAX);
 	r->chunk_size = (uint32_t)take_field(c, ",\"chunk_size\":", UINT32_MAX);
 	r->chunk_count = (uint32_t)take_field(c, ",\"chunk_count\":", UINT32_MAX);
-	rv_canon_text(c, "}}");
 }
 
 static void take_rdma(struct rv_cursor *c, struct grant_reading *g)
@@ -410,7 +424,6 @@ static void take_rdma(struct rv_cursor *c, struct grant_reading *g)
 		keep_desc_byte(g, (uint8_t)take_field(c, ",", UINT8_MAX));
 	end_desc(g);
 	g->grant.rdma.lease_timeout_ms = take_field(c, "],\"lease_timeout_ms\":", UINT64_MAX);
-	rv_canon_text(c, "}}");
 }
 
 static int read_ready(const struct rv_json *v, struct rv_body_ready *r, const char **why)
@@ -459,6 +472,15 @@ static int read_rdma(const struct rv_json *v, struct grant_reading *g, const cha
 	return 0;
 }
 
+static int read_xxh3(const struct rv_json *v, struct rv_body_grant *g)
+{
+	const struct rv_json *hash =
+		rv_json_kind(v) == RV_JSON_OBJECT ? rv_json_get(v, "xxh3") : NULL;
+
+	g->has_xxh3 = hash != NULL;
+	return hash ? rv_json_uint(hash, UINT64_MAX, &g->xxh3) : 0;
+}
+
 static int read_grant(const struct rv_json *v, void *out, const char **why)
 {
 	struct grant_reading *g = out;
@@ -468,6 +490,8 @@ static int read_grant(const struct rv_json *v, void *out, const char **why)
 	g->grant = (struct rv_body_grant){.is_rdma = rdma != NULL};
 	if (rv_json_kind(v) != RV_JSON_OBJECT || rv_json_nr(v) != 1 || (!ready && !rdma))
 		return wrong(why, "answer is not just one of Ready and Rdma");
+	if (read_xxh3(rdma ? rdma : ready, &g->grant))
+		return wrong(why, "xxh3 is no unsigned integer");
 	return rdma ? read_rdma(rdma, g, why) : read_ready(ready, &g->grant.ready, why);
 }
 
@@ -483,6 +507,7 @@ int rv_body_grant_decode(const void *text, size_t len, uint8_t *desc, size_t des
 		take_rdma(&c, &g);
 	else
 		take_ready(&c, &g.grant.ready);
+	take_end(&c, &g.grant);
 	if (!rv_canon_done(&c))
 		rc = decode_tree(text, len, RV_BODY_MAX, read_grant, &g, why);
 	if (!rc)

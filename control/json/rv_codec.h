@@ -31,7 +31,7 @@
 #include "dataplane/base/handle.h"
 
 /** Longest `_rv_*` body and longest `_hello` body that are looked at. */
-#define RV_BODY_MAX	  65536u
+#define RV_BODY_MAX       65536u
 #define RV_BODY_HELLO_MAX 524288u
 
 /** Longest descriptor that is handed on. */
@@ -111,6 +111,8 @@ struct rv_body_grant {
 	bool is_rdma;
 	struct rv_body_ready ready;
 	struct rv_body_rdma rdma;
+	bool has_xxh3; /* our own nodes, where asked to: XXH3-64 of the payload */
+	uint64_t xxh3;
 };
 
 void rv_body_grant_encode(struct rv_writer *w, const struct rv_body_grant *in);

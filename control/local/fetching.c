@@ -196,7 +196,7 @@ static void here_not_found(struct pending *p, int rc, enum rv_end_cause cause)
 
 	snprintf(text, sizeof(text), "no such handle on this node%s", rv_end_cause_suffix(cause));
 	rv_pending_refuse(p, rc,
-			  rc == -ENOENT	 ? text
+			  rc == -ENOENT  ? text
 			  : rc == -EPERM ? "that handle is another user's"
 					 : NULL);
 }

@@ -9,7 +9,9 @@
 #include "control/local/session_impl.h"
 #include "dataplane/base/units.h"
 
-#define LIST_MAX 4096u
+/* Entries of one reactor, and text after which no further reactor is asked: a reply has an end. */
+#define LIST_MAX   4096u
+#define LIST_BYTES (RV_LOCAL_PAYLOAD_MAX / 4)
 
 /* One list being gathered over the engines. */
 struct gather {
@@ -145,7 +147,8 @@ static void ask_next(struct gather *g)
 {
 	const struct rv_engines *set = g->s->local->conf.engines;
 	struct rv_port *port = g->s->local->conf.reactor->port;
-	struct rv_cell *c = g->next < set->nr ? rv_cell_alloc(port) : NULL;
+	bool more = g->next < set->nr && g->out.len < LIST_BYTES;
+	struct rv_cell *c = more ? rv_cell_alloc(port) : NULL;
 	struct rv_msg_list *m;
 
 	if (!c) {
@@ -224,7 +227,7 @@ static void peers(struct session *s, struct rv_json_out *o)
 	while ((p = rv_peers_next(d, &pos))) {
 		char uuid[RV_UUID_TEXT];
 
-		if (!p->worker)
+		if (rv_messenger_is_stranger(p))
 			continue;
 		rv_json_out_object(o);
 		put_str(o, "name", p->name);
@@ -284,6 +287,7 @@ static void status(struct session *s, struct rv_json_out *o)
 		    sum(set,
 			offsetof(struct rv_engine, stats.path) + r * sizeof(struct rv_counter)));
 	rv_json_out_object_end(o);
+	put_bool(o, "draining", rv_messenger_is_draining(s->local->conf.messenger));
 	put_bool(o, "rdma_off", atomic_load_explicit(&set->rdma_off, memory_order_relaxed));
 	put(o, "sessions", rv_local_sessions(s->local));
 	put(o, "requests_pending", rv_messenger_pending(s->local->conf.messenger));

@@ -21,20 +21,20 @@
 
 #include "dataplane/base/bytes.h"
 
-#define RV_LOCAL_MAGIC	  0x5256u
+#define RV_LOCAL_MAGIC    0x5256u
 #define RV_LOCAL_VERSION  1u
 #define RV_LOCAL_PREAMBLE 11u
-#define RV_LOCAL_REPLY	  0x80u
+#define RV_LOCAL_REPLY    0x80u
 
 #define RV_LOCAL_HEADER_MAX  512u
-#define RV_LOCAL_PAYLOAD_MAX (4u << 20)
+#define RV_LOCAL_PAYLOAD_MAX (16u << 20)
 
 enum rv_local_op {
 	RV_LOCAL_HELLO = 1,
-	RV_LOCAL_ALLOC,	 /* a buffer to fill: by WRITE, or (shared) by the client itself */
-	RV_LOCAL_WRITE,	 /* bytes into a buffer of ALLOC; answered only when it fails */
+	RV_LOCAL_ALLOC,  /* a buffer to fill: by WRITE, or (shared) by the client itself */
+	RV_LOCAL_WRITE,  /* bytes into a buffer of ALLOC; answered only when it fails */
 	RV_LOCAL_COMMIT, /* name a buffer's bytes: the handle */
-	RV_LOCAL_FREE,	 /* give a buffer or a view back; no reply */
+	RV_LOCAL_FREE,   /* give a buffer or a view back; no reply */
 	RV_LOCAL_GET,
 	RV_LOCAL_METADATA,
 	RV_LOCAL_REF,
@@ -43,15 +43,24 @@ enum rv_local_op {
 	RV_LOCAL_DROP,
 	RV_LOCAL_PEER_ADD,  /* payload: PeerInfo, JSON or msgpack; or nothing, with host and port */
 	RV_LOCAL_PEER_INFO, /* reply payload: this node's PeerInfo */
-	RV_LOCAL_LIST,	    /* reply payload: JSON */
+	RV_LOCAL_LIST,      /* reply payload: JSON */
+	RV_LOCAL_SERVE,     /* this session answers requests to handler `name` */
+	RV_LOCAL_UNSERVE,
+	RV_LOCAL_REQUEST, /* daemon to client: a request to a handler it serves; no reply, but an ANSWER */
+	RV_LOCAL_ANSWER,   /* payload: the result, or an error text; no reply */
+	RV_LOCAL_CALL,     /* call handler `name` of a peer; reply payload: its result */
+	RV_LOCAL_HANDLERS, /* what a peer serves; reply payload: JSON, {"handlers":[...]} */
+	RV_LOCAL_ADMIN, /* `what`: enum rv_local_admin; but for asking, root's and the daemon's own user's */
 };
 
 /** ALLOC, COMMIT flags. */
-#define RV_LOCAL_PLAIN	 1u /* not in registered memory */
-#define RV_LOCAL_SHARED	 2u /* ALLOC: the client maps it writable and fills it itself */
+#define RV_LOCAL_PLAIN   1u /* not in registered memory */
+#define RV_LOCAL_SHARED  2u /* ALLOC: the client maps it writable and fills it itself */
 #define RV_LOCAL_SESSION 4u /* COMMIT: the slot ends with this session */
+/** ALLOC: only from arenas that are mapped already, plain memory otherwise (a message's payload). */
+#define RV_LOCAL_MAPPED  16u
 /** ALLOC: no plain memory where registered memory is not to be had (-ENOSPC instead). */
-#define RV_LOCAL_STRICT	 8u
+#define RV_LOCAL_STRICT  8u
 
 enum rv_local_list {
 	RV_LOCAL_LIST_STATUS,
@@ -61,9 +70,25 @@ enum rv_local_list {
 	RV_LOCAL_LIST_PEERS,
 };
 
+enum rv_local_admin {
+	RV_LOCAL_KILL_SWITCH, /* reply: path 1 while it is on (RDMA is off) */
+	RV_LOCAL_KILL_SWITCH_ON,
+	RV_LOCAL_KILL_SWITCH_OFF,
+	RV_LOCAL_DRAIN,     /* no new work; what runs goes on; there is no way back */
+	RV_LOCAL_LOG_LEVEL, /* `name`: the level; empty: ask. Reply: path_name */
+};
+
 #define RV_LOCAL_PATH_ANY     0u
 #define RV_LOCAL_PATH_RDMA    1u
 #define RV_LOCAL_PATH_CHUNKED 2u
+
+/** Call kinds: CALL's `what`, REQUEST's `path`. */
+#define RV_LOCAL_FIRE  0u /* no answer */
+#define RV_LOCAL_SYNC  1u /* only whether it was handled */
+#define RV_LOCAL_UNARY 2u /* a result */
+
+/** ANSWER flags. */
+#define RV_LOCAL_FAILED 1u /* the payload is an error text */
 
 /** GET flags. */
 #define RV_LOCAL_KEEP 1u /* the lease outlives this session */
@@ -76,21 +101,22 @@ struct rv_local_req {
 	uint64_t id;
 	uint32_t version; /* HELLO */
 	uint32_t flags;
-	uint64_t token;	 /* WRITE, COMMIT, FREE: a buffer or view */
-	uint64_t len;	 /* ALLOC; COMMIT: bytes used of the buffer */
-	uint64_t off;	 /* WRITE: where the payload goes */
+	uint64_t token;  /* WRITE, COMMIT, FREE: a buffer or view */
+	uint64_t len;    /* ALLOC; COMMIT: bytes used of the buffer */
+	uint64_t off;    /* WRITE: where the payload goes */
 	uint64_t ttl_ns; /* COMMIT: 0 takes the node's default */
-	uint32_t refs;	 /* COMMIT: references to start with, 0 means 1 */
-	uint32_t path;	 /* GET: RV_LOCAL_PATH_* */
+	uint32_t refs;   /* COMMIT: references to start with, 0 means 1 */
+	uint32_t path;   /* GET: RV_LOCAL_PATH_* */
 	uint64_t worker; /* the handle of GET, METADATA, REF, DETACH, RELEASE, DROP */
 	uint64_t local;
 	uint64_t lease_id;   /* DETACH, RELEASE */
 	uint64_t timeout_ns; /* 0: the node's call timeout for each step */
-	uint32_t what;	     /* LIST: enum rv_local_list; PEER_INFO: 1 for msgpack */
+	uint32_t what; /* LIST: enum rv_local_list; PEER_INFO: 1 for msgpack; CALL: its kind */
 	uint32_t
 		port; /* with host: where the owner is (GET, METADATA, REF, DETACH, RELEASE), or the peer */
 	char host[RV_LOCAL_HOST]; /* an IP literal, terminated; empty: not told */
-	char name[RV_LOCAL_NAME]; /* PEER_ADD; terminated */
+	char name
+		[RV_LOCAL_NAME]; /* PEER_ADD: the peer's; SERVE, UNSERVE, CALL: the handler's; terminated */
 };
 
 /** Reply header of every operation. */
@@ -99,19 +125,19 @@ struct rv_local_rep {
 	int32_t rc;
 	uint32_t version; /* HELLO: the daemon's */
 	uint64_t worker;  /* HELLO: this node; COMMIT: the handle; PEER_ADD: the peer */
-	uint64_t local;	  /* COMMIT */
+	uint64_t local;   /* COMMIT */
 	uint64_t
 		token; /* ALLOC, GET: names the buffer or view until FREE; 0: nothing to give back */
-	uint32_t arena;	 /* ALLOC (shared), GET: where the bytes are */
+	uint32_t arena;  /* ALLOC (shared), GET: where the bytes are */
 	uint32_t has_fd; /* a descriptor comes along: the arena's */
 	uint64_t arena_len;
-	uint64_t off;	     /* in the arena */
-	uint64_t len;	     /* ALLOC: the buffer's; GET, METADATA: the payload's */
+	uint64_t off;        /* in the arena */
+	uint64_t len;        /* ALLOC: the buffer's; GET, METADATA: the payload's */
 	uint64_t lease_id;   /* GET */
 	uint64_t refcount;   /* METADATA */
 	uint64_t elapsed_ns; /* GET: in the daemon */
 	uint32_t pinned;     /* METADATA, COMMIT: in registered memory */
-	uint32_t path;	     /* GET: enum rv_path: 0 local, 1 chunked, 2 rdma */
+	uint32_t path;       /* GET: enum rv_path: 0 local, 1 chunked, 2 rdma */
 	uint32_t writable;   /* the arena may be mapped writable */
 	uint32_t
 		single_use; /* the arena holds these bytes only: unmap it when they are given back */

@@ -108,6 +108,7 @@ static void run_hello(struct session *s, const struct rv_local_req *rq)
 		return;
 	}
 	s->greeted = true;
+	rep.len = s->local->conf.threshold;
 	rv_session_reply(s, &rep, RV_LOCAL_HELLO, NULL, 0, -1);
 }
 
@@ -202,6 +203,22 @@ static void on_frame(struct rv_conn *c, const struct rv_preamble *pre, const uin
 	case RV_LOCAL_LIST:
 		rv_local_list(s, &rq);
 		break;
+	case RV_LOCAL_ADMIN:
+		rv_session_admin(s, &rq);
+		break;
+	case RV_LOCAL_SERVE:
+		rv_session_serve(s, &rq);
+		break;
+	case RV_LOCAL_UNSERVE:
+		rv_session_unserve(s, &rq);
+		break;
+	case RV_LOCAL_ANSWER:
+		rv_session_answer(s, &rq, payload, pre->payload_len);
+		break;
+	case RV_LOCAL_CALL:
+	case RV_LOCAL_HANDLERS:
+		rv_session_call(s, op, &rq, payload, pre->payload_len);
+		break;
 	default:
 		rv_session_refuse(s, &rq, op, -ENOTSUP, "operation %u is not known to this daemon",
 				  op);
@@ -290,6 +307,7 @@ static void on_closed(struct rv_conn *c, int rc)
 
 	(void)rc;
 	s->open = false;
+	rv_served_remove_all(s->local->conf.messenger, &s->server);
 	rv_session_end_leases(s);
 	rv_counter_sub(&s->local->open, 1);
 	/* Closed in good order it has nothing mapped that we gave it; else wait for the process to end. */

@@ -29,15 +29,21 @@ struct rv_local_conf {
 	uint64_t worker;
 	uint64_t default_ttl_ns, call_timeout_ns;
 	bool has_fabric;
+	uint64_t threshold; /* longer payloads of messages are staged */
 
 	/** Add the node's own facts to the status object being written. */
 	void (*status)(void *user, struct rv_json_out *o);
+	/** No new work from now on. */
+	void (*drain)(void *user);
 	/** "ucx tcp" of fabric @index. */
 	const char *(*path_name)(void *user, unsigned fabric);
 	void *user;
 };
 
 struct rv_local *rv_local_create(const struct rv_local_conf *conf);
+
+/** Give back a block nobody will fetch: rv_messenger_conf.drop_block; @local is the struct rv_local. */
+void rv_local_drop(void *local, struct rv_engine *e, struct rv_block *b);
 
 /** Serve a socket of rv_listen_unix(). */
 void rv_local_listen(struct rv_local *l, int fd);

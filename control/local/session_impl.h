@@ -6,6 +6,7 @@
 
 #include "control/local/local_proto.h"
 #include "control/local/session.h"
+#include "control/messenger/served.h"
 #include "control/uring/conn.h"
 #include "dataplane/base/map64.h"
 
@@ -17,7 +18,7 @@ struct buffer {
 	uint64_t len;
 	uint32_t arena;
 	bool single_use; /* the arena is this block's alone */
-	bool fillable;	 /* by WRITE */
+	bool fillable;   /* by WRITE */
 	bool view;
 	bool busy; /* being committed */
 	bool wants_pinned;
@@ -35,7 +36,7 @@ struct session {
 	struct rv_conn conn;
 	unsigned refs;
 	bool open, greeted;
-	bool gone;	   /* its ranges were given back */
+	bool gone;         /* its ranges were given back */
 	bool process_over; /* the process has ended */
 	uint64_t id;
 	uid_t uid;
@@ -46,6 +47,7 @@ struct session {
 	uint64_t last_token;
 	struct rv_map64 shown; /* arenas whose descriptor was sent */
 	struct rv_list leases;
+	struct rv_server server; /* of the handlers it serves */
 };
 
 /** A request that is answered later. */
@@ -111,6 +113,18 @@ int rv_session_describe_block(struct session *s, const struct rv_block *b,
 void rv_local_drop_block(struct rv_local *l, struct rv_engine *e, struct rv_block *b);
 
 void rv_local_retry_drops(struct rv_reactor *r, struct rv_task *t);
+
+/* admin.c */
+void rv_session_admin(struct session *s, const struct rv_local_req *rq);
+
+/* messages.c */
+void rv_session_serve(struct session *s, const struct rv_local_req *rq);
+void rv_session_unserve(struct session *s, const struct rv_local_req *rq);
+void rv_session_answer(struct session *s, const struct rv_local_req *rq, const uint8_t *payload,
+		       size_t len);
+/** CALL, HANDLERS. */
+void rv_session_call(struct session *s, unsigned op, const struct rv_local_req *rq,
+		     const uint8_t *payload, size_t len);
 
 /* fetching.c */
 

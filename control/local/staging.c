@@ -38,6 +38,11 @@ void rv_local_drop_block(struct rv_local *l, struct rv_engine *e, struct rv_bloc
 	rv_engine_send(l->conf.reactor->port, e, c);
 }
 
+void rv_local_drop(void *local, struct rv_engine *e, struct rv_block *b)
+{
+	rv_local_drop_block(local, e, b);
+}
+
 void rv_local_retry_drops(struct rv_reactor *r, struct rv_task *t)
 {
 	struct rv_local *l = RV_CONTAINER(t, struct rv_local, retry);
@@ -178,7 +183,9 @@ void rv_session_alloc(struct session *s, const struct rv_local_req *rq)
 	*m = (struct rv_msg_alloc){
 		.engine = s->home,
 		.pinned = !plain,
-		.req = {.len = rq->len, .allow_plain = !(rq->flags & RV_LOCAL_STRICT)},
+		.req = {.len = rq->len,
+			.allow_plain = !(rq->flags & RV_LOCAL_STRICT),
+			.mapped_only = rq->flags & RV_LOCAL_MAPPED},
 	};
 	if (rq->flags & RV_LOCAL_SHARED)
 		m->req.cls = (struct rv_arena_class){RV_ARENA_SESSION, s->uid, s->id, plain};

@@ -31,7 +31,7 @@
 #define RV_UCX_AM_ID_BASE 0x5645u
 
 struct rv_tcp_endpoint {
-	char name[16];		      /* interface, cut to fit; may be empty */
+	char name[16];                /* interface, cut to fit; may be empty */
 	char ip[RV_ADDRESS_HOST_MAX]; /* literal; from the legacy text form also a host name */
 	uint16_t port;
 	uint8_t prefix_len;

@@ -1,6 +1,7 @@
 #include "control/messenger/calls.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 
 #include "control/messenger/messenger_impl.h"
@@ -86,6 +87,8 @@ static void release(struct rv_calls *t, struct rv_call *c)
 {
 	RV_CHECK(c->state != RV_CALL_FREE && !c->placing);
 	rv_task_cancel(t->reactor, &c->deadline);
+	free(c->body);
+	c->body = NULL;
 	rv_list_del(&c->link);
 	c->state = RV_CALL_FREE;
 	rv_list_push(&t->free, &c->link);

@@ -19,9 +19,11 @@
 #include "dataplane/lcore/reactor.h"
 
 struct rv_mlink;
+struct rv_route;
 struct rv_call;
 
-#define RV_CALLS_MAX 65535u
+#define RV_CALLS_MAX    65535u
+#define RV_CALL_HEADERS 160u
 
 struct rv_call_answer {
 	int rc; /* 0; -EREMOTEIO: payload is the peer's text; -ESHUTDOWN; -ECONNRESET; -ETIMEDOUT; -EPROTO */
@@ -44,14 +46,21 @@ struct rv_call {
 	/** Write the body and name the handler and kind, when it is sent. @return 0, or what ends the call */
 	int (*encode)(struct rv_call *c, struct rv_request_header *h, struct rv_writer *body);
 	void *ctx;
+	struct rv_route *route;    /* `_hello`: whose */
 	struct rv_port *late_port; /* whose user is told by `late` */
 	struct rv_handle handle;
 	uint64_t arg;
+	uint8_t headers
+		[RV_CALL_HEADERS]; /* a msgpack map for the request, written before it is submitted */
+	uint16_t headers_len;
+	uint8_t *
+		body; /* heap: the body as it is, instead of what encode() writes; freed at the end */
+	size_t body_len;
 	bool bulk;   /* on the second connection, where there is one */
 	bool oneway; /* over once sent */
 	int dying;   /* ends with this once its place is given up */
 	struct rv_task deadline;
-	struct rv_mlink *on;	  /* sent on */
+	struct rv_mlink *on;      /* sent on */
 	struct rv_mlink *placing; /* its answer's payload is arriving there */
 	uint8_t *place;
 	size_t place_len;

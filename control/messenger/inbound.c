@@ -11,6 +11,7 @@
 #include "control/json/rv_codec.h"
 #include "control/messenger/headers.h"
 #include "control/messenger/messenger_impl.h"
+#include "control/messenger/served_impl.h"
 #include "dataplane/base/check.h"
 #include "dataplane/base/clock.h"
 #include "dataplane/base/err.h"
@@ -18,7 +19,9 @@
 #include "dataplane/base/units.h"
 #include "dataplane/engine/chunk_plan.h"
 
-#define DEFER_NS RV_MS(1)
+#define DEFER_NS        RV_MS(1)
+/* Names of local programs that are listed; a scratch buffer holds them all. */
+#define HANDLERS_LISTED 512u
 
 /* A request being answered; copied into a cell's context where the answer comes later. */
 struct request {
@@ -26,6 +29,7 @@ struct request {
 	struct rv_msg_id id;
 	enum rv_call_kind kind;
 	uint64_t arrival_ns;
+	uint64_t lease_ms; /* `_rv_lease_ms`; 0: none */
 };
 
 struct handler {
@@ -112,11 +116,12 @@ struct pending {
 static struct pending *pending_new(struct rv_messenger *m, const struct request *rq,
 				   struct rv_handle h, struct rv_cell **cell)
 {
-	struct pending *p = malloc(sizeof(*p));
+	struct pending *p = rv_slab_take(&m->pending);
 
 	*cell = p ? rv_cell_alloc(m->reactor->port) : NULL;
 	if (!*cell) {
-		free(p);
+		if (p)
+			rv_slab_give(&m->pending, p);
 		return NULL;
 	}
 	*p = (struct pending){.rq = *rq, .m = m, .handle = h};
@@ -133,7 +138,7 @@ static void pending_end(struct pending *p, struct rv_cell *cell)
 	rv_mlink_request_done(p->rq.link);
 	rv_mlink_drop(p->rq.link);
 	rv_cell_free(p->m->reactor->port, cell);
-	free(p);
+	rv_slab_give(&p->m->pending, p);
 }
 
 /* Whose handle is it? Stock nodes look only at the low half; so do we, but a foreign one is not served. */
@@ -146,20 +151,6 @@ static const char *foreign_suffix(const struct rv_messenger *m, uint64_t worker)
 			return ": owner restarted";
 	}
 	return ": other owner";
-}
-
-const char *rv_end_cause_suffix(enum rv_end_cause c)
-{
-	switch (c) {
-	case RV_END_RELEASED:
-	case RV_END_DROPPED:
-		return ": released";
-	case RV_END_EXPIRED:
-		return ": expired";
-	case RV_END_NONE:
-	default:
-		return "";
-	}
 }
 
 static void not_found(const struct request *rq, const char *prefix, struct rv_handle h,
@@ -183,7 +174,7 @@ static struct rv_engine *owner_of(struct rv_messenger *m, const struct request *
 
 #define NOT_FOUND     "rendezvous handle not found"
 #define REF_NOT_FOUND "_rv_ref: handle not found"
-#define BUSY	      "rendezvous owner busy"
+#define BUSY          "rendezvous owner busy"
 
 /* _rv_metadata, _rv_ref */
 
@@ -263,11 +254,20 @@ static struct rv_transfer *transfer_new(struct rv_messenger *m, const struct rv_
 
 	if (!t)
 		return NULL;
+	if (!a->total_len) {
+		/* An id that names no chunks: every pull of it is an error. */
+		rv_idtab_free(&m->transfers, t, RV_END_RELEASED);
+		return t;
+	}
 	t->lease_id = a->lease_id;
 	t->worker = a->worker;
 	t->block = a->block;
 	t->total_len = a->total_len;
 	t->chunk_size = a->chunk_size;
+	t->engine = a->engine;
+	t->local = a->local;
+	t->renew_ns = a->renew_ns;
+	t->renewed_ns = m->reactor->now_ns;
 	if (rv_map64_put(&m->by_lease, a->lease_id, t)) {
 		rv_idtab_free(&m->transfers, t, RV_END_NONE);
 		return NULL;
@@ -281,6 +281,8 @@ static void grant_ready(struct pending *p, const struct rv_msg_acquire *a,
 	char body[RV_BODY_SMALL];
 	struct rv_writer w = rv_writer(body, sizeof(body));
 	struct rv_body_grant g = {
+		.has_xxh3 = a->has_xxh3,
+		.xxh3 = a->xxh3,
 		.ready =
 			{
 				.lease_id = a->lease_id,
@@ -302,6 +304,8 @@ static void grant_rdma(struct pending *p, const struct rv_msg_acquire *a)
 	struct rv_writer w = rv_writer(body, sizeof(body));
 	struct rv_body_grant g = {
 		.is_rdma = true,
+		.has_xxh3 = a->has_xxh3,
+		.xxh3 = a->xxh3,
 		.rdma =
 			{
 				.lease_id = a->lease_id,
@@ -361,7 +365,7 @@ static void acquire_answered(struct rv_port *port, struct rv_cell *cell)
 			m->serving--;
 			rv_mlink_request_done(p->rq.link);
 			rv_mlink_drop(p->rq.link);
-			free(p);
+			rv_slab_give(&m->pending, p);
 			take_lease_back(m, cell);
 			return;
 		}
@@ -399,6 +403,8 @@ static void run_acquire(struct rv_messenger *m, const struct request *rq, const 
 		.worker = rv_msg_id_worker(&rq->id),
 		.has_offer = b.has_offer,
 		.offer = b.offer,
+		.chunk_lease_ns =
+			rq->lease_ms > RV_NEVER / RV_MS(1) ? RV_NEVER : RV_MS(rq->lease_ms),
 	};
 	cell->run = rv_engine_run_acquire;
 	cell->done = acquire_answered;
@@ -433,13 +439,13 @@ static void chunk_sent(void *ctx, int rc)
 	if (!--s->t->sends && s->t->ending)
 		transfer_free(s->m, s->t);
 	rv_mlink_drop(s->link);
-	free(s);
+	rv_slab_give(&s->m->chunk_sends, s);
 }
 
 static void send_chunk(struct rv_messenger *m, const struct request *rq, struct rv_transfer *t,
 		       uint64_t index)
 {
-	struct chunk_send *s = malloc(sizeof(*s));
+	struct chunk_send *s = rv_slab_take(&m->chunk_sends);
 
 	if (!s) {
 		answer_error(rq, BUSY);
@@ -449,12 +455,36 @@ static void send_chunk(struct rv_messenger *m, const struct request *rq, struct 
 	if (send_response(rq->link, &rq->id, false,
 			  rv_block_ptr(t->block) + rv_chunk_offset(index, t->chunk_size), s->len,
 			  chunk_sent, s)) {
-		free(s);
+		rv_slab_give(&m->chunk_sends, s);
 		return;
 	}
 	t->sends++;
 	m->serving++;
 	rv_mlink_hold(rq->link);
+}
+
+/* A pull keeps a lease with a deadline alive; the engine is told now and then, not each time. */
+static void renew_by_pull(struct rv_messenger *m, const struct request *rq, struct rv_transfer *t)
+{
+	struct rv_cell *cell;
+
+	if (t->renew_ns == RV_NEVER || rq->arrival_ns - t->renewed_ns < t->renew_ns)
+		return;
+	cell = rv_cell_alloc(m->reactor->port);
+	if (!cell)
+		return; /* the next pull tries again */
+	*(struct rv_msg_lease *)(void *)cell->body = (struct rv_msg_lease){
+		.engine = t->engine,
+		.op = RV_LEASE_RENEW,
+		.local = t->local,
+		.lease_id = t->lease_id,
+		.worker = t->worker,
+		.arrival_ns = rq->arrival_ns,
+	};
+	t->renewed_ns = rq->arrival_ns;
+	cell->run = rv_engine_run_lease;
+	cell->done = lease_forgotten;
+	rv_engine_send(m->reactor->port, t->engine, cell);
 }
 
 static void run_pull(struct rv_messenger *m, const struct request *rq, const uint8_t *body,
@@ -475,6 +505,7 @@ static void run_pull(struct rv_messenger *m, const struct request *rq, const uin
 			     b.transfer_id, b.chunk_index);
 		return;
 	}
+	renew_by_pull(m, rq, t);
 	if (rq->kind == RV_CALL_UNARY)
 		send_chunk(m, rq, t, b.chunk_index);
 	else
@@ -671,12 +702,19 @@ static void answer_handlers(struct rv_messenger *m, const struct request *rq)
 {
 	struct rv_peer_info pi = {.address = m->address, .address_len = m->address_len};
 	struct rv_writer w = rv_writer(m->scratch, sizeof(m->scratch));
-	const char *names[RV_ARRAY_NR(handlers)];
+	const char *names[RV_ARRAY_NR(handlers) + HANDLERS_LISTED];
+	size_t nr = RV_ARRAY_NR(handlers);
+	struct rv_list *it;
 
-	for (size_t i = 0; i < RV_ARRAY_NR(handlers); i++)
+	for (size_t i = 0; i < nr; i++)
 		names[i] = handlers[i].name;
+	RV_LIST_EACH(it, &m->served)
+	{
+		if (nr < RV_ARRAY_NR(names))
+			names[nr++] = RV_LIST_ENTRY(it, struct rv_served, link)->name;
+	}
 	memcpy(pi.instance, m->conf.instance, sizeof(pi.instance));
-	rv_body_handlers_encode(&w, names, RV_ARRAY_NR(handlers), &pi);
+	rv_body_handlers_encode(&w, names, nr, &pi);
 	if (w.bad)
 		answer_error(rq, "Failed to serialize output: too long");
 	else
@@ -693,22 +731,37 @@ static const struct handler *find_handler(const struct rv_request_header *h)
 	return NULL;
 }
 
+void rv_inbound_answer(struct rv_mlink *l, const struct rv_msg_id *id, enum rv_call_kind kind,
+		       bool error, const void *body, size_t len)
+{
+	if (kind == RV_CALL_UNARY)
+		send_response(l, id, error, body, len, NULL, NULL);
+	else if (kind == RV_CALL_SYNC)
+		send_ack(l, id, error, error ? body : NULL,
+			 error ? len : 0); /* a result is discarded */
+}
+
 /* Errors that stock nodes send as an ack whatever the kind of call. */
-static void nack(const struct request *rq, const char *fmt, const char *name, size_t name_len)
+void rv_inbound_nack(struct rv_mlink *l, const struct rv_msg_id *id, enum rv_call_kind kind,
+		     const char *text)
+{
+	if (kind != RV_CALL_FIRE)
+		send_ack(l, id, true, text, strlen(text));
+}
+
+static void no_such_handler(struct rv_mlink *l, const struct rv_request_header *h, const char *fmt)
 {
 	char text[400];
-	int n;
 
-	if (rq->kind == RV_CALL_FIRE)
-		return;
-	n = snprintf(text, sizeof(text), fmt, (int)rv_min_u64(name_len, 256), name);
-	send_ack(rq->link, &rq->id, true, text, (size_t)n);
+	snprintf(text, sizeof(text), fmt, (int)rv_min_u64(h->name_len, 256), h->name);
+	rv_inbound_nack(l, &h->id, h->kind, text);
 }
 
 void rv_inbound_message(struct rv_messenger *m, struct rv_mlink *l, const struct rv_frame *f)
 {
 	struct rv_request_header h;
 	const struct handler *hd;
+	struct rv_served *sv;
 	struct request rq;
 	struct rv_handle staged;
 
@@ -725,22 +778,29 @@ void rv_inbound_message(struct rv_messenger *m, struct rv_mlink *l, const struct
 				   0, NULL, NULL);
 		return;
 	}
+	sv = hd ? NULL : rv_served_find(m, h.name, h.name_len);
+	if (sv) {
+		rv_served_dispatch(m, sv, l, &h, f);
+		return;
+	}
 	if (!hd) {
-		nack(&rq, "Handler '%.*s' not found", h.name, h.name_len);
+		no_such_handler(l, &h, "Handler '%.*s' not found");
 		return;
 	}
 	if (rv_headers_find_staged(h.headers, h.headers_len, &staged) != -ENOENT) {
 		/* A body of a built-in handler is never as long as a staged payload. */
-		nack(&rq, "Failed to resolve large payload: not taken by '%.*s'", h.name,
-		     h.name_len);
+		no_such_handler(l, &h, "Failed to resolve large payload: not taken by '%.*s'");
 		return;
 	}
+	rv_headers_find_ms(h.headers, h.headers_len, RV_HEADER_LEASE_MS, &rq.lease_ms);
 	hd->run(m, &rq, f->payload, f->payload_len);
 }
 
 int rv_inbound_init(struct rv_messenger *m)
 {
 	rv_list_init(&m->deferred);
+	rv_slab_init(&m->pending, sizeof(struct pending), 256);
+	rv_slab_init(&m->chunk_sends, sizeof(struct chunk_send), 256);
 	m->deferred_task.fn = deferred_due;
 	return rv_idtab_init(&m->transfers, sizeof(struct rv_transfer), RV_IDTAB_MAX,
 			     m->reactor->index, rv_random_u64());
@@ -755,6 +815,8 @@ void rv_inbound_fini(struct rv_messenger *m)
 		rv_mlink_drop(d->rq.link);
 		free(d);
 	}
+	rv_slab_fini(&m->pending);
+	rv_slab_fini(&m->chunk_sends);
 	rv_map64_fini(&m->by_lease);
 	rv_idtab_fini(&m->transfers);
 }

@@ -13,12 +13,14 @@
 #include "dataplane/base/check.h"
 #include "dataplane/base/clock.h"
 #include "dataplane/base/err.h"
+#include "dataplane/base/hash.h"
 #include "dataplane/base/log.h"
 #include "dataplane/base/units.h"
 
 #define BACKOFF_FIRST RV_MS(50)
 #define BACKOFF_MAX   RV_SEC(5)
-#define LATE_NS	      RV_SEC(60)
+#define LATE_NS       RV_SEC(60)
+#define HANDLER_MAX   256u
 #define HELLO_NS      RV_SEC(30)
 
 /* Somebody who waits for a route to be up. */
@@ -33,6 +35,7 @@ struct connect_wait {
 static void route_failed(struct rv_messenger *m, struct rv_route *r, int rc);
 static void route_dial(struct rv_messenger *m, struct rv_route *r);
 static void give_up_links(struct rv_route *r);
+static void flush_waiting(struct rv_messenger *m, struct rv_route *r);
 
 /* Links. */
 
@@ -87,20 +90,29 @@ void rv_mlink_request_done(struct rv_mlink *l)
 void rv_call_transmit(struct rv_messenger *m, struct rv_call *c, struct rv_mlink *l)
 {
 	struct rv_writer body = rv_writer(m->scratch, sizeof(m->scratch));
-	uint8_t head[RV_REQUEST_HEADER_MIN + 64];
+	uint8_t head[RV_REQUEST_HEADER_MIN + HANDLER_MAX + RV_CALL_HEADERS];
+	const void *payload = m->scratch;
+	size_t payload_len;
 	struct rv_writer hw = rv_writer(head, sizeof(head));
 	struct rv_request_header h = {.id = rv_call_id(&m->calls, c)};
 	struct rv_call_answer sent = {0};
 	int rc = c->encode(c, &h, &body);
 
+	h.headers = c->headers;
+	h.headers_len = c->headers_len;
+	payload_len = body.len;
+	if (c->body) {
+		payload = c->body;
+		payload_len = c->body_len;
+	}
 	if (!rc && body.bad)
 		rc = -ENOSPC;
 	if (!rc)
 		rc = rv_request_header_encode(&hw, &h);
 	c->sent_ns = m->reactor->conf.clock();
 	if (!rc && l->link)
-		rc = l->link->ops->send(l->link, RV_FRAME_MESSAGE, head, hw.len, m->scratch,
-					body.len, NULL, NULL);
+		rc = l->link->ops->send(l->link, RV_FRAME_MESSAGE, head, hw.len, payload,
+					payload_len, NULL, NULL);
 	else if (!rc)
 		rc = -ECONNRESET;
 	if (rc || c->oneway) {
@@ -293,7 +305,9 @@ static void on_closed(void *user, struct rv_link *link, int rc)
 	r = l->route;
 	if (r && r->bulk == l) {
 		r->bulk = NULL;
+		r->no_bulk = !r->bulk_up; /* refused: the first connection carries the chunks too */
 		r->bulk_up = false;
+		flush_waiting(m, r);
 	} else if (r && r->control == l) {
 		r->control = NULL;
 		route_failed(m, r, rc ? rc : -ECONNRESET);
@@ -379,6 +393,7 @@ static void route_failed(struct rv_messenger *m, struct rv_route *r, int rc)
 			r->backoff_ns ? rv_min_u64(r->backoff_ns * 2, BACKOFF_MAX) : BACKOFF_FIRST;
 	r->retry_at_ns = r->state == RV_ROUTE_UP ? 0 : m->reactor->now_ns + r->backoff_ns + jitter;
 	r->state = RV_ROUTE_DOWN;
+	r->no_bulk = false;
 	r->last_rc = rc;
 	while (!rv_list_empty(&r->waiting)) {
 		struct rv_call *c = RV_LIST_ENTRY(r->waiting.next, struct rv_call, link);
@@ -414,23 +429,26 @@ static void learn_answerer(struct rv_messenger *m, struct rv_route *r,
 	if (!p)
 		return;
 	rv_messenger_learn(m, p, pi);
-	if (p != r->peer && !p->host[0]) {
+	if (p == r->peer)
+		return;
+	if (r->peer->name[0])
+		snprintf(p->name, sizeof(p->name), "%s", r->peer->name);
+	if (!p->host[0]) {
 		snprintf(p->host, sizeof(p->host), "%s", r->peer->host);
 		p->port = r->peer->port;
-		snprintf(p->name, sizeof(p->name), "%s", r->peer->name);
 	}
 }
 
 static void hello_answered(struct rv_call *c, const struct rv_call_answer *a)
 {
 	struct rv_messenger *m = c->ctx;
-	struct rv_peer *p = rv_peers_find(&m->peers, c->arg);
-	struct rv_route *r = p ? p->link : NULL;
+	struct rv_route *r = c->route;
+	struct rv_peer *p = r->peer;
 	struct rv_peer_info pi;
 	bool has = false;
 
-	if (!r || r->state != RV_ROUTE_HELLO)
-		return;
+	if (r->state != RV_ROUTE_HELLO || c->on != r->control)
+		return; /* of a connection that was given up */
 	r->other_owner = false;
 	r->told_worker = 0;
 	if (a->rc && a->rc != -EREMOTEIO) {
@@ -465,7 +483,7 @@ static void say_hello(struct rv_messenger *m, struct rv_route *r)
 		return;
 	}
 	c->encode = hello_encode;
-	c->arg = r->peer->worker;
+	c->route = r;
 	r->state = RV_ROUTE_HELLO;
 	rv_call_transmit(m, c, r->control);
 }
@@ -512,7 +530,7 @@ static void route_dial(struct rv_messenger *m, struct rv_route *r)
 
 void rv_route_submit(struct rv_messenger *m, struct rv_route *r, struct rv_call *c)
 {
-	if (r->state == RV_ROUTE_UP && c->bulk && r->peer->is_rvd) {
+	if (r->state == RV_ROUTE_UP && c->bulk && r->peer->is_rvd && !r->no_bulk) {
 		if (r->bulk_up) {
 			rv_call_transmit(m, c, r->bulk);
 			return;
@@ -633,12 +651,29 @@ static void give_up_links(struct rv_route *r)
 	r->retry_at_ns = 0;
 }
 
+/* Whoever answers at an address: one record an address, outside the directory. */
+static struct rv_peer *unknown_peer(struct rv_messenger *m, const char *host, uint16_t port)
+{
+	uint64_t key = rv_hash_u64(rv_hash_xxh3(host, strlen(host)) ^ port);
+	struct rv_peer *p = rv_map64_get(&m->unknown, key);
+
+	if (p)
+		return p;
+	p = calloc(1, sizeof(*p));
+	if (p && rv_map64_put(&m->unknown, key, p)) {
+		free(p);
+		p = NULL;
+	}
+	return p;
+}
+
 void rv_messenger_connect(struct rv_messenger *m, const char *host, uint16_t port,
 			  uint64_t expected, const char *name, uint64_t deadline_ns,
 			  void (*done)(void *ctx, const struct rv_connect_result *r), void *ctx)
 {
 	struct rv_connect_result res = {.rc = -ENOMEM, .worker = expected, .why = "out of memory"};
-	struct rv_peer *p = rv_peers_get(&m->peers, expected);
+	struct rv_peer *p =
+		expected ? rv_peers_get(&m->peers, expected) : unknown_peer(m, host, port);
 	struct rv_route *r = p ? rv_route_of(p) : NULL;
 	struct connect_wait *w = r ? calloc(1, sizeof(*w)) : NULL;
 
@@ -649,9 +684,9 @@ void rv_messenger_connect(struct rv_messenger *m, const char *host, uint16_t por
 	}
 	if (name)
 		snprintf(p->name, sizeof(p->name), "%s", name);
-	if (moved(p, host, port)) {
-		/* What is known and works is not re-pointed by a reference; what does not answer may be. */
-		if (p->host[0] && r->state != RV_ROUTE_DOWN)
+	/* What is known and works is not re-pointed by a reference; what does not answer may be. */
+	if ((r->state != RV_ROUTE_UP || r->other_owner) && moved(p, host, port)) {
+		if (r->state != RV_ROUTE_DOWN)
 			give_up_links(r);
 		snprintf(p->host, sizeof(p->host), "%s", host);
 		p->port = port;
@@ -671,8 +706,36 @@ void rv_messenger_connect(struct rv_messenger *m, const char *host, uint16_t por
 	w->deadline.fn = connect_late;
 	rv_list_push(&r->connects, &w->link);
 	rv_task_at(m->reactor, &w->deadline, deadline_ns);
-	if (r->state == RV_ROUTE_DOWN)
+	if (m->stopped)
+		route_failed(m, r, -ESHUTDOWN);
+	else if (r->state == RV_ROUTE_DOWN)
 		route_dial(m, r);
+}
+
+bool rv_messenger_is_stranger(const struct rv_peer *p)
+{
+	const struct rv_route *r = p->link;
+
+	return !p->worker || (r && r->other_owner);
+}
+
+static void stop_route(struct rv_messenger *m, struct rv_peer *p)
+{
+	if (p->link)
+		route_failed(m, p->link, -ESHUTDOWN);
+}
+
+void rv_messenger_stop(struct rv_messenger *m)
+{
+	struct rv_peer *p;
+	size_t pos = 0;
+
+	m->stopped = true;
+	while ((p = rv_peers_next(&m->peers, &pos)))
+		stop_route(m, p);
+	pos = 0;
+	while ((p = rv_map64_next(&m->unknown, &pos)))
+		stop_route(m, p);
 }
 
 const char *rv_messenger_peer_state(const struct rv_peer *p)

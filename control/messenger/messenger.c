@@ -12,6 +12,7 @@
 #include "control/json/rv_codec.h"
 #include "control/messenger/address.h"
 #include "control/messenger/messenger_impl.h"
+#include "control/messenger/served_impl.h"
 #include "dataplane/base/log.h"
 #include "dataplane/base/units.h"
 
@@ -26,6 +27,8 @@ struct rv_messenger *rv_messenger_create(const struct rv_messenger_conf *conf)
 	m->calls_iface.ops = &rv_messenger_peer_calls_ops;
 	rv_list_init(&m->links);
 	rv_list_init(&m->pulls);
+	rv_list_init(&m->served);
+	rv_list_init(&m->asked);
 	if (rv_calls_init(&m->calls, conf->reactor, conf->worker))
 		goto err_free;
 	if (rv_inbound_init(m))
@@ -44,12 +47,27 @@ static void forget_route(struct rv_peer *p)
 	free(p->link);
 }
 
+static void forget_unknown(struct rv_messenger *m)
+{
+	struct rv_peer *p;
+	size_t pos = 0;
+
+	while ((p = rv_map64_next(&m->unknown, &pos))) {
+		free(p->link);
+		free(p->fabric_addr);
+		free(p);
+	}
+	rv_map64_fini(&m->unknown);
+}
+
 void rv_messenger_destroy(struct rv_messenger *m)
 {
 	if (!m)
 		return;
+	rv_served_fini(m);
 	rv_inbound_fini(m);
 	rv_peers_fini(&m->peers, forget_route);
+	forget_unknown(m);
 	rv_calls_fini(&m->calls);
 	free(m->address);
 	free(m);
@@ -272,6 +290,11 @@ void rv_messenger_drain(struct rv_messenger *m)
 	m->draining = true;
 }
 
+bool rv_messenger_is_draining(const struct rv_messenger *m)
+{
+	return m->draining;
+}
+
 uint64_t rv_messenger_pending(const struct rv_messenger *m)
 {
 	return m->serving;
@@ -282,7 +305,15 @@ uint64_t rv_messenger_bytes_out(const struct rv_messenger *m)
 	return rv_counter_get(&m->bytes_out);
 }
 
-void rv_messenger_stop(struct rv_messenger *m)
+const char *rv_refused_payload_name(enum rv_refused_payload r)
 {
-	m->stopped = true;
+	static const char *const names[RV_REFUSED_REASONS] = {"too_long", "timeout",
+							      "fetch_failed"};
+
+	return names[r];
+}
+
+uint64_t rv_messenger_refused_payloads(const struct rv_messenger *m, enum rv_refused_payload r)
+{
+	return rv_counter_get(&m->refused_payloads[r]);
 }

@@ -34,7 +34,23 @@ struct rv_messenger_conf {
 	const uint64_t *former; /* WorkerIds this node had before; borrowed */
 	size_t former_nr;
 	const char *node_name;
+	uint64_t
+		staged_fetch_timeout_ns; /* bound of every fetch of a staged message; RV_NEVER: none */
+	uint64_t staged_payload_max;     /* longest one taken; 0: any */
+	/** Give back a block that was fetched for a program that is gone. */
+	void (*drop_block)(void *user, struct rv_engine *e, struct rv_block *b);
+	void *drop_user;
 };
+
+/** Why a staged message's payload was not taken; the label of rvd_staged_payloads_refused_total. */
+enum rv_refused_payload {
+	RV_REFUSED_TOO_LONG,
+	RV_REFUSED_TIMEOUT,
+	RV_REFUSED_FETCH_FAILED,
+	RV_REFUSED_REASONS
+};
+const char *rv_refused_payload_name(enum rv_refused_payload r);
+uint64_t rv_messenger_refused_payloads(const struct rv_messenger *m, enum rv_refused_payload r);
 
 /** @return NULL without memory. @thread init */
 struct rv_messenger *rv_messenger_create(const struct rv_messenger_conf *conf);
@@ -77,7 +93,7 @@ int rv_messenger_add_peer(struct rv_messenger *m, const struct rv_peer_info *pi,
 struct rv_connect_result {
 	int rc;
 	uint64_t worker; /* of the node that answered; `expected` if it does not say */
-	bool told;	 /* it said who it is */
+	bool told;       /* it said who it is */
 	const char *why;
 };
 
@@ -92,11 +108,15 @@ void rv_messenger_connect(struct rv_messenger *m, const char *host, uint16_t por
 			  void (*done)(void *ctx, const struct rv_connect_result *r), void *ctx);
 
 const struct rv_peers *rv_messenger_peers(const struct rv_messenger *m);
+/** A name that was asked for, and behind which another node answers: no peer to show. */
+bool rv_messenger_is_stranger(const struct rv_peer *p);
+
 /** "up", "dialing", "down"; for `rvctl peers`. */
 const char *rv_messenger_peer_state(const struct rv_peer *p);
 
 /** Refuse new requests but for what lets running transfers end. */
 void rv_messenger_drain(struct rv_messenger *m);
+bool rv_messenger_is_draining(const struct rv_messenger *m);
 
 /** Requests accepted and not answered, and transfers with a send under way. */
 uint64_t rv_messenger_pending(const struct rv_messenger *m);
@@ -106,8 +126,5 @@ void rv_messenger_stop(struct rv_messenger *m);
 
 /** Chunk bytes served; other counts are the engines'. */
 uint64_t rv_messenger_bytes_out(const struct rv_messenger *m);
-
-/** The label of an end cause in our refusals: " : released" and so on; empty for RV_END_NONE. */
-const char *rv_end_cause_suffix(enum rv_end_cause c);
 
 #endif

@@ -9,12 +9,13 @@
 #include "control/messenger/calls.h"
 #include "control/messenger/messenger.h"
 #include "dataplane/base/idtab.h"
+#include "dataplane/base/slab.h"
 #include "dataplane/engine/msg.h"
 
 /* Requests of one link under way in engines before it is paused. */
 #define RV_LINK_REQUESTS 256u
 /* Bytes queued on a link before its requests are left unread. */
-#define RV_LINK_QUEUE	 (8u << 20)
+#define RV_LINK_QUEUE    (8u << 20)
 
 /** A connection, as long as anything refers to it. */
 struct rv_mlink {
@@ -26,7 +27,7 @@ struct rv_mlink {
 	bool paused;
 	struct rv_route *route; /* it is this route's; NULL: accepted, or given up */
 	bool bulk;
-	struct rv_list calls;	    /* sent on it */
+	struct rv_list calls;       /* sent on it */
 	struct rv_call *placing;    /* whose payload is arriving */
 	struct rv_call *displacing; /* ends when the carrier has let go of its place */
 };
@@ -38,9 +39,9 @@ struct rv_route {
 	struct rv_peer *peer;
 	enum rv_route_state state;
 	struct rv_mlink *control, *bulk;
-	bool bulk_up;
-	bool other_owner;	 /* who answered there is not who the handle names */
-	struct rv_list waiting;	 /* calls */
+	bool bulk_up, no_bulk;
+	bool other_owner;        /* who answered there is not who the handle names */
+	struct rv_list waiting;  /* calls */
 	struct rv_list connects; /* struct rv_connect, waiting for the state */
 	uint64_t retry_at_ns, backoff_ns;
 	int last_rc;
@@ -51,11 +52,16 @@ struct rv_route {
 struct rv_transfer {
 	struct rv_idrec rec; /* rec.id is the wire's transfer_id */
 	uint64_t lease_id;
-	uint64_t worker;	/* who may pull */
+	uint64_t worker;        /* who may pull */
 	struct rv_block *block; /* held by the lease; NULL if empty */
 	uint64_t total_len;
 	uint32_t chunk_size;
-	uint32_t sends;		/* under way */
+	struct rv_engine *engine;
+	uint64_t local; /* the slot */
+	uint64_t
+		renew_ns; /* a pull renews the lease at least so often; RV_NEVER: it has no deadline */
+	uint64_t renewed_ns;
+	uint32_t sends;         /* under way */
 	struct rv_cell *ending; /* to reply to when none is left */
 };
 
@@ -65,6 +71,7 @@ struct rv_messenger {
 	struct rv_reactor *reactor;
 	struct rv_calls calls;
 	struct rv_peers peers;
+	struct rv_map64 unknown; /* who answers at an address and was not asked for by name */
 	struct rv_list links;
 	struct rv_idtab transfers;
 	struct rv_list pulls;
@@ -72,9 +79,15 @@ struct rv_messenger {
 	uint8_t *address;
 	size_t address_len;
 	bool draining, stopped;
-	uint64_t serving;	 /* requests whose answer is owed */
+	uint64_t serving;        /* requests whose answer is owed */
 	struct rv_list deferred; /* lease operations that found no cell */
 	struct rv_task deferred_task;
+	struct rv_list served; /* struct rv_served */
+	struct rv_list asked;  /* served.c's requests that are not answered */
+	struct rv_map64 asked_by_id;
+	uint64_t last_asked;
+	struct rv_counter refused_payloads[RV_REFUSED_REASONS];
+	struct rv_slab pending, chunk_sends; /* inbound.c's records */
 	struct rv_counter bytes_out;
 	uint8_t scratch[1u << 16]; /* a `_hello` body being written */
 };

@@ -32,8 +32,8 @@ enum rv_mp_kind {
 
 struct rv_mp {
 	enum rv_mp_kind kind;
-	uint64_t u;	     /* UINT; NEGATIVE: two's complement; BOOL: 0 or 1 */
-	uint32_t nr;	     /* ARRAY: elements; MAP: pairs; STR, BIN, EXT: bytes */
+	uint64_t u;          /* UINT; NEGATIVE: two's complement; BOOL: 0 or 1 */
+	uint32_t nr;         /* ARRAY: elements; MAP: pairs; STR, BIN, EXT: bytes */
 	const uint8_t *data; /* STR, BIN, EXT: borrowed */
 };
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "control/json/rv_codec.h"
+#include "control/messenger/headers.h"
 #include "control/messenger/messenger_impl.h"
 #include "dataplane/base/err.h"
 #include "dataplane/base/units.h"
@@ -104,6 +105,8 @@ static int decode_grant(struct rv_peer_call *pc, const struct rv_call_answer *a,
 
 	if (rc)
 		return rc;
+	pc->has_xxh3 = g.has_xxh3;
+	pc->xxh3 = g.xxh3;
 	if (!g.is_rdma) {
 		pc->answer = RV_ANSWER_READY;
 		pc->ready.lease_id = g.ready.lease_id;
@@ -213,6 +216,19 @@ static void refuse(struct rv_messenger *m, struct rv_cell *cell, int rc, const c
 	rv_cell_reply(m->reactor->port, cell);
 }
 
+static void put_lease_ms(struct rv_call *c, uint64_t ms)
+{
+	char text[24];
+	struct rv_header_pair pair = {RV_HEADER_LEASE_MS, text, 0};
+	struct rv_writer w = rv_writer(c->headers, sizeof(c->headers));
+
+	if (!ms)
+		return;
+	pair.val_len = (size_t)snprintf(text, sizeof(text), "%" PRIu64, ms);
+	if (!rv_headers_encode(&w, &pair, 1))
+		c->headers_len = (uint16_t)w.len;
+}
+
 static void start_plain(struct rv_messenger *m, struct rv_route *r, struct rv_cell *cell)
 {
 	struct rv_peer_call *pc = (void *)cell->body;
@@ -241,8 +257,10 @@ static void start_plain(struct rv_messenger *m, struct rv_route *r, struct rv_ce
 		c->encode = encode_acquire;
 	else
 		c->encode = encode_handle;
-	if (c->encode == encode_acquire)
+	if (c->encode == encode_acquire) {
 		c->late = granted_late;
+		put_lease_ms(c, pc->lease_ms);
+	}
 	rv_route_submit(m, r, c);
 }
 

@@ -19,12 +19,13 @@ struct rv_pull {
 	struct rv_peer *peer;
 	struct rv_cell *cell;
 	struct rv_peer_call *call; /* its body */
-	uint64_t next, landed;	   /* chunks */
+	uint64_t next, landed;     /* chunks */
 	uint32_t window, out;
 	struct rv_list calls; /* struct pull_call: under way, and their records */
 	struct rv_list spare;
 	int rc;
 	bool pumping;
+	struct rv_task idle; /* re-armed by each chunk */
 	struct pull_call {
 		struct rv_list link;
 		struct rv_pull *pull;
@@ -40,6 +41,7 @@ static void finish(struct rv_pull *p)
 	struct rv_messenger *m = p->m;
 
 	RV_CHECK(p->out == 0);
+	rv_task_cancel(m->reactor, &p->idle);
 	p->call->rc = p->rc;
 	p->call->replied_ns = m->reactor->conf.clock();
 	rv_cell_reply(m->reactor->port, p->cell);
@@ -111,6 +113,8 @@ static void chunk_answered(struct rv_call *c, const struct rv_call_answer *a)
 			memcpy(p->call->dst + rv_chunk_offset(pc->index, p->call->chunk_size),
 			       a->payload, want);
 		p->landed++;
+		rv_task_at(p->m->reactor, &p->idle,
+			   rv_sat_add(p->m->reactor->now_ns, p->call->idle_ns));
 		pump(p);
 		return;
 	}
@@ -125,8 +129,7 @@ static int pull_one(struct rv_pull *p)
 {
 	struct rv_messenger *m = p->m;
 	struct pull_call *pc = RV_LIST_ENTRY(rv_list_pop(&p->spare), struct pull_call, link);
-	struct rv_call *c = rv_call_begin(
-		&m->calls, rv_sat_add(m->reactor->now_ns, p->call->idle_ns), chunk_answered, pc);
+	struct rv_call *c = rv_call_begin(&m->calls, RV_NEVER, chunk_answered, pc);
 
 	if (!c) {
 		rv_list_push(&p->spare, &pc->link);
@@ -165,6 +168,21 @@ static void pump(struct rv_pull *p)
 		finish(p);
 }
 
+static void too_late(struct rv_pull *p)
+{
+	if (!p->rc)
+		snprintf(p->call->text, sizeof(p->call->text),
+			 "the owner did not deliver every chunk in time (%" PRIu64 " of %u came)",
+			 p->landed, p->call->chunk_count);
+	stop(p, -ETIMEDOUT);
+}
+
+static void silent(struct rv_reactor *r, struct rv_task *t)
+{
+	(void)r;
+	too_late(RV_CONTAINER(t, struct rv_pull, idle));
+}
+
 void rv_pull_start(struct rv_messenger *m, struct rv_route *r, struct rv_cell *cell)
 {
 	struct rv_peer_call *call = (void *)cell->body;
@@ -193,6 +211,8 @@ void rv_pull_start(struct rv_messenger *m, struct rv_route *r, struct rv_cell *c
 	call->rc = 0;
 	call->text[0] = '\0';
 	call->sent_ns = m->reactor->conf.clock();
+	p->idle.fn = silent;
+	rv_task_at(m->reactor, &p->idle, rv_sat_add(m->reactor->now_ns, call->idle_ns));
 	rv_list_push(&m->pulls, &p->link);
 	pump(p);
 }
@@ -207,12 +227,7 @@ void rv_pull_cancel(struct rv_messenger *m, struct rv_cell *cell)
 
 		if (p->cell != cell)
 			continue;
-		if (!p->rc)
-			snprintf(p->call->text, sizeof(p->call->text),
-				 "the owner did not deliver every chunk in time (%" PRIu64
-				 " of %u came)",
-				 p->landed, p->call->chunk_count);
-		stop(p, -ETIMEDOUT);
+		too_late(p);
 		return;
 	}
 }

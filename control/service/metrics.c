@@ -15,7 +15,7 @@
 #define BUSY_MIN_NS RV_SEC(1)
 
 #define COUNTER "counter"
-#define GAUGE	"gauge"
+#define GAUGE   "gauge"
 
 void rv_metrics_set_ready(struct rv_metrics *m, bool ready)
 {
@@ -78,7 +78,7 @@ static uint64_t sum_at(const struct rv_metrics *m, size_t off, unsigned index)
 	return sum(m, off + index * sizeof(struct rv_counter));
 }
 
-#define SUM(m, field)		sum(m, offsetof(struct rv_engine, field))
+#define SUM(m, field)           sum(m, offsetof(struct rv_engine, field))
 #define SUM_AT(m, field, index) sum_at(m, offsetof(struct rv_engine, field), index)
 
 /* The rendezvous, as stock velo names it. */
@@ -238,6 +238,18 @@ static void gets(FILE *f, const struct rv_metrics *m)
 	single(f, "rvd_gets_under_way", GAUGE, "Fetches that have not ended.", SUM(m, stats.gets));
 }
 
+static void messages(FILE *f, const struct rv_metrics *m)
+{
+	static const char name[] = "rvd_staged_payloads_refused_total";
+
+	family(f, name, COUNTER, "Payloads of staged messages that were not taken, by why.");
+	for (unsigned r = 0; r < RV_REFUSED_REASONS; r++)
+		labelled(f, name, "reason", rv_refused_payload_name((enum rv_refused_payload)r),
+			 m->messenger ? rv_messenger_refused_payloads(m->messenger,
+								      (enum rv_refused_payload)r)
+				      : 0);
+}
+
 static void connections(FILE *f, const struct rv_metrics *m)
 {
 	single(f, "rvd_tcp_connections", GAUGE, "TCP connections to peers, open now.",
@@ -248,8 +260,8 @@ static void connections(FILE *f, const struct rv_metrics *m)
 }
 
 /*
- * The share of time that @core did work, since the scrape before the last if that one was a moment ago: two
- * scrapers must not leave each other with stretches too short to mean anything.
+ * The share of time that @core did work, since the scrape before the last if that one was a
+ * moment ago: two scrapers must not leave each other with stretches too short to mean anything.
  */
 static double busy_ratio(struct rv_metrics *m, unsigned core)
 {
@@ -306,6 +318,7 @@ char *rv_metrics_render(struct rv_metrics *m, size_t *len)
 	registration_failures(f, m);
 	leases(f, m);
 	gets(f, m);
+	messages(f, m);
 	connections(f, m);
 	cores(f, m);
 	bad = ferror(f);

@@ -3,8 +3,9 @@
  *
  *   engines, registrar, messenger, carrier, reactors --counters--> rv_metrics_render() --> text
  *
- * All values are read when somebody scrapes; nothing is kept here but the last look at each core's busy
- * time. Only counters are read: lists and tables belong to reactors, and this is another thread.
+ * All values are read when somebody scrapes; nothing is kept here but the last look at each
+ * core's busy time. Only counters are read: lists and tables belong to reactors, and this is
+ * another thread.
  */
 #ifndef RV_CONTROL_SERVICE_METRICS_H
 #define RV_CONTROL_SERVICE_METRICS_H

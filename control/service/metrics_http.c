@@ -11,11 +11,11 @@
 
 #include "control/uring/listener.h"
 
-#define CONNECTIONS_MAX	  64u
+#define CONNECTIONS_MAX   64u
 #define CONNECTION_IDLE_S 10u
 #define CONNECTION_MEMORY 16384u
-#define TEXT_PLAIN	  "text/plain; charset=utf-8"
-#define TEXT_EXPOSITION	  "text/plain; version=0.0.4; charset=utf-8"
+#define TEXT_PLAIN        "text/plain; charset=utf-8"
+#define TEXT_EXPOSITION   "text/plain; version=0.0.4; charset=utf-8"
 
 struct rv_metrics_http {
 	struct MHD_Daemon *daemon;

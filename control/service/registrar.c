@@ -110,15 +110,22 @@ static int map_all(struct rv_registrar *r, struct rv_arena *a)
 	return 0;
 }
 
-static int get_pages(struct rv_registrar *r, struct rv_arena *a, uint64_t len)
+/* Parked pages again: a stray GET may still read them, so they are never unmapped, only parked. */
+static void park(struct rv_registrar *r, struct rv_arena *a, bool keep)
 {
-	uint64_t owner = rv_arena_class_owner(&a->cls);
+	uint64_t len = a->pages.len;
 
-	if (!rv_parking_take(&r->parking, len, owner, &a->pages)) {
-		rv_budget_give(&r->plain, a->pages.len);
-		return 0;
-	}
-	return rv_pages_create(&a->pages, len, a->cls.kind == RV_ARENA_SESSION, r->conf.hugepages);
+	keep = keep && rv_budget_take(&r->plain, len);
+	if (!rv_parking_put(&r->parking, &a->pages, rv_arena_class_owner(&a->cls), keep) && keep)
+		rv_budget_give(&r->plain, len);
+}
+
+static void put_pages(struct rv_registrar *r, struct rv_arena *a, bool parked)
+{
+	if (parked)
+		park(r, a, true);
+	else
+		rv_pages_destroy(&a->pages);
 }
 
 /* Parked or huge pages may be more than was asked for: the budget counts what there is. */
@@ -132,6 +139,22 @@ static int reconcile(struct rv_budget *b, uint64_t *taken, uint64_t real)
 	return 0;
 }
 
+static bool unpark(struct rv_registrar *r, struct rv_arena *a, struct rv_budget *b, uint64_t *taken)
+{
+	if (rv_parking_take(&r->parking, *taken, rv_arena_class_owner(&a->cls), &a->pages))
+		return false;
+	rv_budget_give(&r->plain, a->pages.len);
+	if (!reconcile(b, taken, a->pages.len))
+		return true;
+	park(r, a, true); /* more than the budget has room for */
+	return false;
+}
+
+static int get_pages(struct rv_registrar *r, struct rv_arena *a, uint64_t len)
+{
+	return rv_pages_create(&a->pages, len, a->cls.kind == RV_ARENA_SESSION, r->conf.hugepages);
+}
+
 static int fail(struct rv_registrar *r, enum rv_registration_failure why, int rc)
 {
 	rv_counter_add(&r->failures[why], 1);
@@ -143,6 +166,7 @@ static int grow(struct rv_registrar *r, struct rv_pool_grow *g)
 	bool reg = registers(r, &g->cls);
 	struct rv_budget *budget = reg ? &r->registered : &r->plain;
 	struct rv_arena *a = calloc(1, sizeof(*a));
+	bool parked;
 	uint64_t taken;
 	int rc;
 
@@ -157,7 +181,8 @@ static int grow(struct rv_registrar *r, struct rv_pool_grow *g)
 		free(a);
 		return fail(r, RV_REG_FAIL_BUDGET, -ENOSPC);
 	}
-	rc = get_pages(r, a, taken);
+	parked = unpark(r, a, budget, &taken);
+	rc = parked ? 0 : get_pages(r, a, taken);
 	if (rc) {
 		rv_log_warn("memory: %" PRIu64 " bytes for an arena are not to be had: %s", taken,
 			    rv_err_name(rc));
@@ -192,7 +217,7 @@ static int grow(struct rv_registrar *r, struct rv_pool_grow *g)
 err_alloc:
 	rv_offset_alloc_destroy(a->alloc);
 err_pages:
-	rv_pages_destroy(&a->pages);
+	put_pages(r, a, parked);
 err_budget:
 	rv_budget_give(budget, taken);
 	free(a);
@@ -203,7 +228,6 @@ static void shrink(struct rv_registrar *r, struct rv_arena *a)
 {
 	bool reg = rv_arena_registered(a), confirmed = true;
 	uint64_t len = a->pages.len;
-	bool keep;
 
 	RV_CHECK(a->block_nr == 0);
 	unmap_all(r, a, &confirmed);
@@ -220,10 +244,7 @@ static void shrink(struct rv_registrar *r, struct rv_arena *a)
 	rv_budget_give(reg ? &r->registered : &r->plain, len);
 	if (reg && a->cls.kind != RV_ARENA_LANDING && emulated(r)) {
 		/* Session pages go with their session: only shared pools can use them again. */
-		keep = a->cls.kind != RV_ARENA_SESSION && rv_budget_take(&r->plain, len);
-		if (!rv_parking_put(&r->parking, &a->pages, rv_arena_class_owner(&a->cls), keep) &&
-		    keep)
-			rv_budget_give(&r->plain, len);
+		park(r, a, a->cls.kind != RV_ARENA_SESSION);
 	} else {
 		rv_pages_destroy(&a->pages);
 	}

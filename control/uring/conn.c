@@ -10,7 +10,7 @@
 /* Memory for a part that arrives grows with what has arrived, never on the peer's word. */
 #define GROW_FIRST  RV_KIB(64)
 #define DIRECT_MIN  4096u
-#define TX_FULL	    RV_MIB(8)
+#define TX_FULL     RV_MIB(8)
 #define COPY_INLINE 4096u
 
 struct rv_tx {
@@ -21,6 +21,7 @@ struct rv_tx {
 	void (*sent)(void *ctx, int rc);
 	void *ctx;
 	int fd;
+	bool small;     /* one of the ring's records */
 	uint8_t head[]; /* preamble, header, and a copied payload */
 };
 
@@ -105,11 +106,24 @@ static void connect_done(struct rv_op *op, int res, uint32_t flags)
 
 /* Sending. */
 
-static void tx_free(struct rv_tx *t, int rc)
+static struct rv_tx *tx_new(struct rv_conn *c, size_t head_len)
+{
+	bool small = sizeof(struct rv_tx) + head_len <= RV_URING_TX_BYTES;
+	struct rv_tx *t = small ? rv_slab_take(&c->ring->tx) : malloc(sizeof(*t) + head_len);
+
+	if (t)
+		*t = (struct rv_tx){.small = small, .head_len = head_len};
+	return t;
+}
+
+static void tx_free(struct rv_conn *c, struct rv_tx *t, int rc)
 {
 	if (t->sent)
 		t->sent(t->ctx, rc);
-	free(t);
+	if (t->small)
+		rv_slab_give(&c->ring->tx, t);
+	else
+		free(t);
 }
 
 int rv_conn_send(struct rv_conn *c, unsigned type, const void *header, size_t header_len,
@@ -123,17 +137,14 @@ int rv_conn_send(struct rv_conn *c, unsigned type, const void *header, size_t he
 
 	if (c->closing)
 		return -ESHUTDOWN;
-	t = malloc(sizeof(*t) + RV_FRAME_PREAMBLE + header_len + copied);
+	t = tx_new(c, RV_FRAME_PREAMBLE + header_len + copied);
 	if (!t)
 		return -ENOMEM;
-	*t = (struct rv_tx){
-		.head_len = RV_FRAME_PREAMBLE + header_len + copied,
-		.payload = sent ? payload : NULL,
-		.payload_len = sent ? payload_len : 0,
-		.sent = sent,
-		.ctx = ctx,
-		.fd = fd,
-	};
+	t->payload = sent ? payload : NULL;
+	t->payload_len = sent ? payload_len : 0;
+	t->sent = sent;
+	t->ctx = ctx;
+	t->fd = fd;
 	c->ops->encode(t->head, &pre);
 	if (header_len)
 		memcpy(t->head + RV_FRAME_PREAMBLE, header, header_len);
@@ -162,11 +173,11 @@ static unsigned gather(struct rv_conn *c)
 		if (n + 2 > RV_CONN_IOVS || bytes >= RV_CONN_SEND_BYTES)
 			break;
 		if (t->fd >= 0 && !t->head_off) {
-			struct cmsghdr *cm = &c->control.align;
+			struct cmsghdr *cm = (struct cmsghdr *)(void *)c->control;
 
 			if (n)
 				break;
-			c->msg.msg_control = c->control.buf;
+			c->msg.msg_control = c->control;
 			c->msg.msg_controllen = CMSG_LEN(sizeof(int));
 			cm->cmsg_len = CMSG_LEN(sizeof(int));
 			cm->cmsg_level = SOL_SOCKET;
@@ -223,7 +234,7 @@ static void account(struct rv_conn *c, size_t n)
 		if (t->head_off < t->head_len || t->payload_off < t->payload_len)
 			return;
 		rv_list_del(&t->link);
-		tx_free(t, 0);
+		tx_free(c, t, 0);
 	}
 }
 
@@ -537,7 +548,7 @@ static void finish_close(struct rv_conn *c)
 	close(c->fd);
 	c->fd = -1;
 	while ((it = rv_list_pop(&c->tx)))
-		tx_free(RV_LIST_ENTRY(it, struct rv_tx, link),
+		tx_free(c, RV_LIST_ENTRY(it, struct rv_tx, link),
 			c->close_rc ? c->close_rc : -ESHUTDOWN);
 	c->tx_queued = 0;
 	if (!c->reported && c->ops->connected && c->addr.ss_family) {

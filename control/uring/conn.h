@@ -14,6 +14,7 @@
 #ifndef RV_CONTROL_URING_CONN_H
 #define RV_CONTROL_URING_CONN_H
 
+#include <stdalign.h>
 #include <sys/socket.h>
 
 #include "control/frame/frame.h"
@@ -22,8 +23,8 @@
 #include "dataplane/lcore/reactor.h"
 
 #define RV_CONN_SEND_BYTES (1u << 20)
-#define RV_CONN_IOVS	   32
-#define RV_CONN_HEAD	   640 /* preamble and header that need no memory of their own */
+#define RV_CONN_IOVS       32
+#define RV_CONN_HEAD       640 /* preamble and header that need no memory of their own */
 
 struct rv_conn;
 
@@ -74,13 +75,10 @@ struct rv_conn {
 	bool tx_was_full;
 	struct msghdr msg;
 	struct iovec iov[RV_CONN_IOVS];
-	union {
-		struct cmsghdr align;
-		char buf[CMSG_SPACE(sizeof(int))];
-	} control;
+	alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))];
 
 	struct sockaddr_storage addr; /* of a connect */
-	struct rv_list link;	      /* the user's */
+	struct rv_list link;          /* the user's */
 };
 
 /** Take over @fd (connected or accepted) and start reading. */

@@ -7,13 +7,14 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "control/uring/sockaddr.h"
 #include "dataplane/base/log.h"
 #include "dataplane/base/units.h"
 
-#define BACKLOG	 1024
+#define BACKLOG  1024
 #define SOCK_BUF (2 << 20)
 
 static void accept_done(struct rv_op *op, int res, uint32_t flags);
@@ -45,7 +46,11 @@ int rv_listen_tcp(const char *host, uint16_t *port)
 	return fd;
 }
 
-static bool somebody_answers(const struct sockaddr_un *sun)
+/* A daemon that was killed may seem to answer while the kernel still takes its io_uring apart. */
+#define STALE_TRIES  50
+#define STALE_NAP_NS RV_MS(20)
+
+static bool answers_once(const struct sockaddr_un *sun)
 {
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	bool alive;
@@ -55,6 +60,18 @@ static bool somebody_answers(const struct sockaddr_un *sun)
 	alive = connect(fd, (const struct sockaddr *)sun, sizeof(*sun)) == 0 || errno == EAGAIN;
 	close(fd);
 	return alive;
+}
+
+static bool somebody_answers(const struct sockaddr_un *sun)
+{
+	struct timespec nap = {.tv_nsec = STALE_NAP_NS};
+
+	for (unsigned i = 0; i < STALE_TRIES; i++) {
+		if (!answers_once(sun))
+			return false;
+		nanosleep(&nap, NULL);
+	}
+	return true;
 }
 
 int rv_listen_unix(const char *path, mode_t mode, gid_t gid)

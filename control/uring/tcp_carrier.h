@@ -15,7 +15,7 @@
 /** An address range of `tcp.allow`. */
 struct rv_tcp_allow {
 	uint8_t addr[16]; /* network order; IPv4 uses the first four */
-	uint8_t family;	  /* AF_INET, AF_INET6 */
+	uint8_t family;   /* AF_INET, AF_INET6 */
 	uint8_t bits;
 };
 
@@ -27,7 +27,7 @@ struct rv_tcp_conf {
 	uint64_t connect_timeout_ns;
 	uint32_t max_connections;
 	const struct rv_tcp_allow *allow; /* borrowed */
-	size_t allow_nr;		  /* 0: everybody */
+	size_t allow_nr;                  /* 0: everybody */
 };
 
 struct rv_tcp_carrier {

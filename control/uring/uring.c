@@ -77,12 +77,15 @@ int rv_uring_init(struct rv_uring *u, unsigned entries)
 	}
 	if (rc)
 		u->buf_mem = NULL;
+	else
+		rv_slab_init(&u->tx, RV_URING_TX_BYTES, 256);
 	return rc;
 }
 
 void rv_uring_fini(struct rv_uring *u)
 {
 	io_uring_queue_exit(&u->ring);
+	rv_slab_fini(&u->tx);
 	munmap(u->bufs, RV_URING_BUFFERS * sizeof(struct io_uring_buf));
 	munmap(u->buf_mem, (size_t)RV_URING_BUFFERS * RV_URING_BUF_BYTES);
 }

@@ -11,11 +11,13 @@
 
 #include <liburing.h>
 
+#include "dataplane/base/slab.h"
 #include "dataplane/interfaces/poller.h"
 
 #define RV_URING_BUFFERS   256u
 #define RV_URING_BUF_BYTES 16384u
-#define RV_URING_GROUP	   0
+#define RV_URING_GROUP     0
+#define RV_URING_TX_BYTES  1024u /* of a send's record: larger ones are allocated */
 #define RV_URING_WATCHES   16
 
 /** One operation under way; embedded, and not reused before its completion (or the last, for multishot). */
@@ -36,7 +38,8 @@ struct rv_uring {
 		int fd;
 	} watch[RV_URING_WATCHES];
 	unsigned watch_nr;
-	unsigned entries; /* of the submission ring */
+	unsigned entries;  /* of the submission ring */
+	struct rv_slab tx; /* records of small sends, shared by the ring's connections (conn.c) */
 };
 
 /**

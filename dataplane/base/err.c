@@ -29,6 +29,10 @@ const char *rv_err_name(int err)
 		return "connection lost";
 	case -EKEYREVOKED:
 		return "lease lost";
+	case -EBADMSG:
+		return "content is not what was staged";
+	case -EMSGSIZE:
+		return "longer than the limit";
 	case -ENOTSUP:
 		return "not supported here";
 	case -ESHUTDOWN:

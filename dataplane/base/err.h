@@ -12,6 +12,8 @@
  *   -EHOSTUNREACH  no way to that peer (never connected, or refused)
  *   -ECONNRESET    there was a way, and it broke under the operation
  *   -EKEYREVOKED   lease lost: the bytes cannot be proven right
+ *   -EBADMSG    the content is not what its owner staged
+ *   -EMSGSIZE   longer than the limit allows
  *   -ENOTSUP    this node, build or backend cannot do it
  *   -ESHUTDOWN  gate closed: draining or shutting down
  *   -ETIMEDOUT  the deadline passed; the outcome is unknown

@@ -12,14 +12,14 @@
 #include <stdint.h>
 
 #define RV_LOCAL_REACTOR_BITS 6
-#define RV_MAX_REACTORS	      (1u << RV_LOCAL_REACTOR_BITS)
+#define RV_MAX_REACTORS       (1u << RV_LOCAL_REACTOR_BITS)
 
 /** Longest text form and its terminator. */
 #define RV_HANDLE_TEXT 40
 
 struct rv_handle {
 	uint64_t worker; /* high half: the owner's WorkerId */
-	uint64_t local;	 /* low half: the owner's slot id, never 0 */
+	uint64_t local;  /* low half: the owner's slot id, never 0 */
 };
 
 static inline unsigned rv_local_reactor(uint64_t local)

@@ -8,12 +8,26 @@
 #include "dataplane/base/handle.h"
 #include "dataplane/base/hash.h"
 
-#define NIL	  UINT32_MAX
+#define NIL       UINT32_MAX
 #define TAG_SHIFT (RV_LOCAL_REACTOR_BITS + RV_IDTAB_INDEX_BITS)
 
 static struct rv_idrec *rec_at(const struct rv_idtab *t, uint32_t i)
 {
 	return (struct rv_idrec *)(void *)(t->rec + (size_t)i * t->rec_size);
+}
+
+const char *rv_end_cause_suffix(enum rv_end_cause c)
+{
+	switch (c) {
+	case RV_END_RELEASED:
+	case RV_END_DROPPED:
+		return ": released";
+	case RV_END_EXPIRED:
+		return ": expired";
+	case RV_END_NONE:
+	default:
+		return "";
+	}
 }
 
 int rv_idtab_init(struct rv_idtab *t, size_t rec_size, uint32_t max, unsigned reactor,
@@ -51,7 +65,7 @@ static struct rv_idrec *take_record(struct rv_idtab *t)
 {
 	struct rv_idrec *r;
 
-	if (t->fresh < t->max && t->free_nr < RV_IDTAB_REMEMBER)
+	if (t->fresh < t->max && t->free_nr <= RV_IDTAB_REMEMBER)
 		return rec_at(t, t->fresh++);
 	if (t->free_head == NIL)
 		return NULL;

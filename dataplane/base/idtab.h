@@ -21,11 +21,14 @@
 #include <stdint.h>
 
 #define RV_IDTAB_INDEX_BITS 20
-#define RV_IDTAB_MAX	    (1u << RV_IDTAB_INDEX_BITS)
+#define RV_IDTAB_MAX        (1u << RV_IDTAB_INDEX_BITS)
 #define RV_IDTAB_REMEMBER   65536u
 
 /** Why an id is over. */
 enum rv_end_cause { RV_END_NONE, RV_END_RELEASED, RV_END_EXPIRED, RV_END_DROPPED };
+
+/** What our refusals append: ": released", ": expired", or nothing. */
+const char *rv_end_cause_suffix(enum rv_end_cause c);
 
 /** First member of every record. */
 struct rv_idrec {
@@ -38,7 +41,7 @@ struct rv_idrec {
 struct rv_idtab {
 	uint8_t *rec;
 	size_t rec_size;
-	uint32_t max;	/* records */
+	uint32_t max;   /* records */
 	uint32_t fresh; /* first record never used */
 	uint32_t free_head, free_tail, free_nr;
 	uint32_t live_nr;

@@ -49,7 +49,7 @@ extern _Atomic int rv_log_threshold;
 			rv_log_write(&rv_log_site_, level, __VA_ARGS__);                           \
 	} while (0)
 
-#define rv_log_err(...)	  RV_LOG_AT(RV_LOG_ERROR, __VA_ARGS__)
+#define rv_log_err(...)   RV_LOG_AT(RV_LOG_ERROR, __VA_ARGS__)
 #define rv_log_warn(...)  RV_LOG_AT(RV_LOG_WARN, __VA_ARGS__)
 #define rv_log_info(...)  RV_LOG_AT(RV_LOG_INFO, __VA_ARGS__)
 #define rv_log_debug(...) RV_LOG_AT(RV_LOG_DEBUG, __VA_ARGS__)

@@ -37,8 +37,11 @@ struct rv_engine_conf {
 	struct rv_peer_calls *calls;
 
 	uint64_t lease_timeout_ns, quarantine_ns;
+	uint64_t
+		chunk_lease_ns; /* deadline of every chunked lease; RV_NEVER: only where the consumer asks */
 	uint64_t rdma_min_bytes;
 	uint32_t chunk_size;
+	bool verify; /* hash at staging, and tell consumers */
 	uint32_t max_slots, max_leases, max_gets;
 	uint64_t call_timeout_ns;
 	struct rv_pool_conf pool; /* reactor is filled in */
@@ -60,6 +63,7 @@ struct rv_engine {
 
 	struct rv_get *gets; /* records, max_gets of them */
 	struct rv_list free_gets, live_gets;
+	uint64_t last_tag;
 };
 
 /** @thread init @return 0 or -ENOMEM */

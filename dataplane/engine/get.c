@@ -10,6 +10,7 @@
 
 #include "dataplane/base/check.h"
 #include "dataplane/base/err.h"
+#include "dataplane/base/hash.h"
 #include "dataplane/base/log.h"
 #include "dataplane/base/units.h"
 #include "dataplane/engine/chunk_plan.h"
@@ -27,7 +28,8 @@ enum get_state {
 	GET_RESERVE, /* waits for a destination */
 	GET_PULL,
 	GET_RDMA,
-	GET_COPY, /* another user's slot of this node */
+	GET_VERIFY, /* hashing what landed against the owner's word */
+	GET_COPY,   /* another user's slot of this node */
 	GET_LOCAL,
 	GET_ENDING, /* only its detach is on the way */
 };
@@ -35,22 +37,24 @@ enum get_state {
 struct rv_get {
 	struct rv_list link;
 	struct rv_engine *e;
-	struct rv_cell *asker;	/* NULL once answered */
+	struct rv_cell *asker;  /* NULL once answered */
 	struct rv_msg_get *req; /* the asker's body; NULL once answered */
-	struct rv_cell *cell;	/* ours, reused for each call in turn */
+	struct rv_cell *cell;   /* ours, reused for each call in turn */
 	enum get_state state;
 	struct rv_handle handle;
 	enum rv_get_path path;
 	uid_t uid;
+	uint64_t max_len, lease_ns;
 	uint64_t began_ns;
 	struct rv_task
 		deadline;     /* also the poll while wiring, and the force-close after a timeout */
 	uint64_t deadline_ns; /* RV_NEVER: one for each step */
 	uint64_t wire_until_ns;
-	bool call_out;	/* `cell` is under way */
-	bool late;	/* answered -ETIMEDOUT while the fabric was busy */
+	bool call_out;  /* `cell` is under way */
+	bool late;      /* answered -ETIMEDOUT while the fabric was busy */
+	bool release;   /* the lease ends with a release, not a detach */
 	bool fell_back; /* the acquire without an offer */
-	bool renewing;
+	uint64_t tag;   /* tells this get's renewals from those of the record's former uses */
 	struct rv_task renew;
 
 	uint64_t lease_id; /* 0: none */
@@ -60,6 +64,12 @@ struct rv_get {
 		uint64_t transfer_id;
 		uint32_t chunk_size, chunk_count;
 	} plan;
+	bool has_xxh3;
+	uint64_t xxh3;
+	struct rv_hasher *hasher;
+	uint64_t hashed;
+	struct rv_task verify;
+	enum rv_path took;
 	bool rdma; /* the answer was a descriptor */
 	struct rv_fabric *fabric;
 	struct rv_pool_req reserve;
@@ -79,6 +89,7 @@ struct rv_get {
 static void deadline_passed(struct rv_reactor *r, struct rv_task *t);
 static void renew_due(struct rv_reactor *r, struct rv_task *t);
 static void copy_slice(struct rv_reactor *r, struct rv_task *t);
+static void verify_slice(struct rv_reactor *r, struct rv_task *t);
 static void begin(struct rv_get *g);
 static void fall_back(struct rv_get *g, enum rv_path_reason why, const char *text);
 static void get_done(struct rv_fabric_get *fg, int rc);
@@ -193,28 +204,89 @@ static void drop_block(struct rv_get *g)
 	g->block = NULL;
 }
 
-/* Give the lease back without releasing, if there is one; the get's record lives until that was sent. */
-static void detach_and_retire(struct rv_get *g)
+static void wind_up(struct rv_get *g);
+
+static void wound(struct rv_port *p, struct rv_cell *c)
 {
+	struct rv_get *g = c->ctx;
+
+	(void)p;
+	g->call_out = false;
+	wind_up(g);
+}
+
+static void give_src_back(struct rv_get *g)
+{
+	*(struct rv_msg_drop *)(void *)g->cell->body = (struct rv_msg_drop){g->src_engine, g->src};
+	g->src = NULL;
+	g->cell->run = rv_engine_run_drop;
+	rv_engine_send(port_of(g), g->src_engine, g->cell);
+}
+
+static void give_local_lease_back(struct rv_get *g, struct rv_engine *owner)
+{
+	*(struct rv_msg_lease *)(void *)g->cell->body = (struct rv_msg_lease){
+		.engine = owner,
+		.op = g->release ? RV_LEASE_RELEASE : RV_LEASE_DETACH,
+		.local = g->handle.local,
+		.lease_id = g->lease_id,
+		.worker = g->handle.worker,
+	};
+	g->cell->run = rv_engine_run_lease;
+	rv_engine_send(port_of(g), owner, g->cell);
+}
+
+static void give_lease_back(struct rv_get *g)
+{
+	struct rv_peer_calls *pc = g->e->conf.calls;
+	struct rv_peer_call *call;
+
+	call = call_new(g, g->release ? RV_PEER_RELEASE : RV_PEER_DETACH);
+	call->deadline_ns = RV_NEVER;
+	g->cell->done = wound;
+	g->call_out = true;
+	pc->ops->start(pc, port_of(g), g->cell);
+}
+
+/* Give back what the get still has, one thing after another with its one cell; then its record is free. */
+static void wind_up(struct rv_get *g)
+{
+	struct rv_engine *owner = NULL;
+
 	rv_task_cancel(g->e->reactor, &g->renew);
-	drop_block(g);
+	rv_task_cancel(g->e->reactor, &g->deadline);
+	g->rdma = false;
 	g->state = GET_ENDING;
-	if (!g->lease_id) {
+	drop_block(g);
+	if (g->lease_id && g->handle.worker == g->e->conf.worker)
+		owner = rv_engine_of(g->e->conf.set, g->handle.local);
+	if (!g->src && !g->lease_id) {
 		retire(g);
 		return;
 	}
-	call_new(g, RV_PEER_DETACH);
+	if (g->src || owner) {
+		g->cell->ctx = g;
+		g->cell->done = wound;
+		g->call_out = true;
+	}
+	if (g->src) {
+		give_src_back(g);
+		return;
+	}
+	if (owner)
+		give_local_lease_back(g, owner);
+	else
+		give_lease_back(g);
 	g->lease_id = 0;
-	call_start(g);
 }
 
 static void fail(struct rv_get *g, int rc)
 {
 	answer(g, rc);
-	detach_and_retire(g);
+	wind_up(g);
 }
 
-static void succeed(struct rv_get *g, enum rv_path took)
+static void report(struct rv_get *g, enum rv_path took)
 {
 	struct rv_msg_get *m = g->req;
 	struct rv_stats *s = &g->e->stats;
@@ -230,7 +302,62 @@ static void succeed(struct rv_get *g, enum rv_path took)
 	rv_counter_add(&s->bytes_in, g->len);
 	rv_counter_add(&s->get_bytes[took], g->len);
 	answer(g, 0);
-	retire(g);
+	g->lease_id = 0; /* the asker's from now on */
+	wind_up(g);
+}
+
+/* Content, where the owner said what it hashes to: landing memory is written by nobody any more. */
+
+static void verify_end(struct rv_get *g)
+{
+	bool same = rv_hasher_sum(g->hasher) == g->xxh3;
+
+	rv_hasher_destroy(g->hasher);
+	g->hasher = NULL;
+	if (same) {
+		report(g, g->took);
+		return;
+	}
+	say(g, "the bytes that arrived are not the bytes that were staged (xxh3)");
+	fail(g, -EBADMSG);
+}
+
+static void verify_slice(struct rv_reactor *r, struct rv_task *t)
+{
+	struct rv_get *g = RV_CONTAINER(t, struct rv_get, verify);
+	uint64_t n = rv_min_u64(COPY_SLICE, g->len - g->hashed);
+
+	if (!g->asker) {
+		rv_hasher_destroy(g->hasher);
+		g->hasher = NULL;
+		wind_up(g); /* its deadline passed meanwhile */
+		return;
+	}
+	rv_hasher_add(g->hasher, rv_block_ptr(g->block) + g->hashed, n);
+	g->hashed += n;
+	if (g->hashed < g->len)
+		rv_task_at(r, t, r->now_ns);
+	else
+		verify_end(g);
+}
+
+static void succeed(struct rv_get *g, enum rv_path took)
+{
+	if (!g->has_xxh3 || !g->len || took == RV_PATH_LOCAL) {
+		report(g, took);
+		return;
+	}
+	g->hasher = rv_hasher_create();
+	if (!g->hasher) {
+		say(g, "no memory to check the content");
+		fail(g, -ENOMEM);
+		return;
+	}
+	g->state = GET_VERIFY;
+	g->took = took;
+	g->hashed = 0;
+	rv_task_at(g->e->reactor, &g->deadline, step_deadline(g));
+	rv_task_at(g->e->reactor, &g->verify, now(g));
 }
 
 /* Chunked. */
@@ -291,8 +418,6 @@ static void begin_rdma(struct rv_get *g)
 		.done = get_done,
 		.ctx = g,
 	};
-	if (g->proof.timeout_ns != RV_NEVER)
-		rv_task_at(g->e->reactor, &g->renew, now(g) + renew_period(g));
 	rc = f->ops->get(f, g->e->reactor->index, &g->get);
 	if (rc)
 		fall_back(g, rc == -EPROTO ? RV_PATH_DECODE_ERROR : RV_PATH_GET_FAILED,
@@ -304,10 +429,12 @@ static void get_done(struct rv_fabric_get *fg, int rc)
 	struct rv_get *g = fg->ctx;
 	uint64_t at = g->e->reactor->conf.clock();
 
-	rv_task_cancel(g->e->reactor, &g->renew);
+	if (!g->has_xxh3 || g->late || rc)
+		rv_task_cancel(g->e->reactor,
+			       &g->renew); /* else it lasts until the content was checked */
 	if (g->late) {
 		/* Its caller was answered at the deadline; only now may the bytes be reused. */
-		detach_and_retire(g);
+		wind_up(g);
 		return;
 	}
 	if (rc) {
@@ -330,12 +457,9 @@ static void renewed(struct rv_port *p, struct rv_cell *c)
 	struct rv_get *g = c->ctx;
 	const struct rv_peer_call *call = (void *)c->body;
 
-	/* The get may be over and its record in use again: the lease says whether it is still the same. */
-	if (g->state == GET_RDMA && g->renewing && g->lease_id == call->lease_id) {
-		g->renewing = false;
-		if (!call->rc)
-			rv_proof_renewed(&g->proof, call->sent_ns, call->replied_ns);
-	}
+	/* The get may be over and its record in use again. */
+	if (g->tag == call->tag && g->rdma && !call->rc)
+		rv_proof_renewed(&g->proof, call->sent_ns, call->replied_ns);
 	rv_cell_free(p, c);
 }
 
@@ -354,9 +478,9 @@ static void renew_due(struct rv_reactor *r, struct rv_task *t)
 		.handle = g->handle,
 		.lease_id = g->lease_id,
 		.sync = true,
+		.tag = g->tag,
 		.deadline_ns = rv_sat_add(r->now_ns, g->proof.timeout_ns),
 	};
-	g->renewing = true;
 	c->ctx = g;
 	c->done = renewed;
 	g->e->conf.calls->ops->start(g->e->conf.calls, port_of(g), c);
@@ -390,6 +514,7 @@ static void begin_acquire(struct rv_get *g, unsigned offer)
 
 	g->state = GET_ACQUIRE;
 	call->offer = offer;
+	call->lease_ms = g->lease_ns / RV_MS(1);
 	call_start(g);
 }
 
@@ -402,7 +527,7 @@ static void reserved(struct rv_pool *p, struct rv_pool_req *req, int rc)
 	if (!rc)
 		g->block = req->block;
 	if (!g->asker) {
-		detach_and_retire(g); /* its deadline passed meanwhile */
+		wind_up(g); /* its deadline passed meanwhile */
 		return;
 	}
 	if (rc && g->rdma) {
@@ -427,15 +552,31 @@ static void reserved(struct rv_pool *p, struct rv_pool_req *req, int rc)
 		begin_pull(g);
 }
 
+/* Checked from the answer, before anything of the stated size is allocated; the owner frees the staged copy. */
+static bool too_long(struct rv_get *g)
+{
+	if (!g->max_len || g->len <= g->max_len)
+		return false;
+	say(g, "the payload has %" PRIu64 " bytes, the limit here is %" PRIu64, g->len, g->max_len);
+	answer(g, -EMSGSIZE);
+	g->release = true; /* nobody is left to read it */
+	wind_up(g);
+	return true;
+}
+
 static void begin_reserve(struct rv_get *g)
 {
 	int rc;
+
+	if (too_long(g))
+		return;
 
 	if (!g->len) {
 		begin_pull(g);
 		return;
 	}
 	g->state = GET_RESERVE;
+	rv_task_at(g->e->reactor, &g->deadline, step_deadline(g));
 	g->reserve = (struct rv_pool_req){
 		.cls = {.kind = RV_ARENA_LANDING, .uid = g->uid},
 		.len = g->len,
@@ -506,6 +647,9 @@ static void on_rdma(struct rv_get *g, const struct rv_peer_call *call)
 		return;
 	}
 	g->rdma = true;
+	/* The lease runs already, however long its destination takes. */
+	if (g->proof.timeout_ns != RV_NEVER)
+		rv_task_at(g->e->reactor, &g->renew, g->proof.at_ns + renew_period(g));
 	g->len = d.len;
 	g->remote_addr = d.addr;
 	g->key_len = d.rkey_len;
@@ -520,6 +664,8 @@ static void acquired(struct rv_get *g, const struct rv_peer_call *call)
 		fail(g, call->rc);
 		return;
 	}
+	g->has_xxh3 = call->has_xxh3;
+	g->xxh3 = call->xxh3;
 	if (call->answer == RV_ANSWER_RDMA)
 		on_rdma(g, call);
 	else
@@ -533,10 +679,6 @@ static void call_back(struct rv_port *p, struct rv_cell *c)
 
 	(void)p;
 	g->call_out = false;
-	if (g->state == GET_ENDING) {
-		retire(g);
-		return;
-	}
 	switch (call->op) {
 	case RV_PEER_ACQUIRE:
 		acquired(g, call);
@@ -548,31 +690,11 @@ static void call_back(struct rv_port *p, struct rv_cell *c)
 		begin_acquire(g, 0); /* the fallback's second acquire */
 		break;
 	default:
-		RV_CHECK(!"a call nobody made");
+		RV_CHECK(false); /* a call nobody made */
 	}
 }
 
 /* This node's own slots. */
-
-static void release_src(struct rv_port *p, struct rv_cell *c)
-{
-	rv_cell_free(p, c);
-}
-
-/* Drop our hold on the source's block, on the engine that owns it; g->cell is free at this point. */
-static void give_src_back(struct rv_get *g)
-{
-	struct rv_cell *c = rv_cell_alloc(port_of(g));
-	struct rv_msg_drop *m;
-
-	RV_CHECK(c); /* a node's own copies are bounded by max_gets, its cells are more */
-	m = (void *)c->body;
-	*m = (struct rv_msg_drop){g->src_engine, g->src};
-	c->run = rv_engine_run_drop;
-	c->done = release_src;
-	rv_engine_send(port_of(g), g->src_engine, c);
-	g->src = NULL;
-}
 
 /* Clients may write the source at any time, so the kernel does the copying. */
 static void copy_slice(struct rv_reactor *r, struct rv_task *t)
@@ -582,15 +704,13 @@ static void copy_slice(struct rv_reactor *r, struct rv_task *t)
 	ssize_t got;
 
 	if (!g->asker) {
-		give_src_back(g);
-		detach_and_retire(g);
+		wind_up(g);
 		return;
 	}
 	got = pread(g->src->arena->pages.memfd, rv_block_ptr(g->block) + g->copied, n,
 		    (off_t)(g->src->off + g->copied));
 	if (got <= 0) {
 		say(g, "copying from the arena failed: %s", strerrordesc_np(got ? errno : EIO));
-		give_src_back(g);
 		fail(g, -EIO);
 		return;
 	}
@@ -599,7 +719,6 @@ static void copy_slice(struct rv_reactor *r, struct rv_task *t)
 		rv_task_at(r, t, r->now_ns);
 		return;
 	}
-	give_src_back(g);
 	succeed(g, RV_PATH_LOCAL);
 }
 
@@ -611,12 +730,21 @@ static void local_acquired(struct rv_port *p, struct rv_cell *c)
 	(void)p;
 	g->call_out = false;
 	if (m->rc) {
-		say(g, "%s", m->rc == -ENOENT ? "no such handle on this node" : rv_err_name(m->rc));
+		if (m->rc == -ENOENT)
+			say(g, "no such handle on this node%s", rv_end_cause_suffix(m->cause));
+		else
+			say(g, "%s", rv_err_name(m->rc));
 		fail(g, m->rc);
 		return;
 	}
 	g->lease_id = m->lease_id;
 	g->len = m->total_len;
+	if (g->max_len && g->len > g->max_len) {
+		g->src = m->block;
+		g->src_engine = m->engine;
+		too_long(g);
+		return;
+	}
 	if (m->same_user || !m->block) {
 		g->req->block = m->block;
 		g->req->block_engine = m->engine;
@@ -626,7 +754,8 @@ static void local_acquired(struct rv_port *p, struct rv_cell *c)
 		g->req->text[0] = '\0';
 		rv_counter_add(&g->e->stats.get_bytes[RV_PATH_LOCAL], g->len);
 		answer(g, 0);
-		retire(g);
+		g->lease_id = 0;
+		wind_up(g);
 		return;
 	}
 	g->src = m->block;
@@ -758,9 +887,11 @@ static void deadline_passed(struct rv_reactor *r, struct rv_task *t)
 			rv_task_at(r, t, r->now_ns + RV_MS(1));
 		break;
 	case GET_RESERVE:
+	case GET_VERIFY:
 	case GET_COPY:
-		say(g, "no memory could be had in time");
-		answer(g, -ETIMEDOUT); /* reserved() does the rest */
+		say(g, g->state == GET_VERIFY ? "the content was not checked in time"
+					      : "no memory could be had in time");
+		answer(g, -ETIMEDOUT); /* reserved(), or the next slice, does the rest */
 		break;
 	case GET_ACQUIRE: /* the call has the same deadline and comes back by itself */
 	case GET_LOCAL:
@@ -794,18 +925,22 @@ void rv_engine_run_get(struct rv_port *p, struct rv_cell *c)
 	g = RV_LIST_ENTRY(l, struct rv_get, link);
 	*g = (struct rv_get){
 		.e = e,
+		.tag = ++e->last_tag,
 		.asker = c,
 		.req = m,
 		.cell = mine,
 		.handle = m->handle,
 		.path = m->path,
 		.uid = m->uid,
+		.max_len = m->max_len,
+		.lease_ns = m->lease_ns,
 		.began_ns = e->reactor->now_ns,
 		.deadline = {.fn = deadline_passed},
 		.deadline_ns = m->deadline_ns,
 		.state = GET_ACQUIRE,
 		.renew = {.fn = renew_due},
 		.copy = {.fn = copy_slice},
+		.verify = {.fn = verify_slice},
 	};
 	rv_list_init(&g->link);
 	rv_list_push(&e->live_gets, &g->link);

@@ -14,22 +14,27 @@
 /** rv_engine_run_acquire: owner side of an acquire. */
 struct rv_msg_acquire {
 	struct rv_engine *engine;
-	uint64_t local;	 /* slot id */
+	uint64_t local;  /* slot id */
 	uint64_t worker; /* the consumer */
 	bool has_offer;
-	unsigned offer; /* RV_PEER_OFFER_* named in it */
-	bool for_us;	/* a get within this node: no path is decided, no metric moves */
-	uid_t uid;	/* for_us: whose get it is */
+	unsigned offer;          /* RV_PEER_OFFER_* named in it */
+	uint64_t chunk_lease_ns; /* 0: none. The consumer asks for a deadline on a chunked lease */
+	bool for_us;             /* a get within this node: no path is decided, no metric moves */
+	uid_t uid;               /* for_us: whose get it is */
 
 	int rc; /* 0, -ENOENT, -EAGAIN (no lease free) */
 	enum rv_end_cause cause;
 	enum rv_peer_answer answer;
 	uint64_t lease_id, total_len;
+	bool has_xxh3;
+	uint64_t xxh3;
 	uint32_t chunk_size;
 	struct rv_block *
 		block; /* READY: held for the transfer until rv_engine_run_transfer... ; NULL if empty */
+	uint64_t
+		renew_ns; /* READY: a pull must renew the lease at least so often; RV_NEVER: no deadline */
 	struct rv_lease *lease; /* opaque to the receiver: comes back in rv_msg_transfer_end */
-	bool same_user;		/* for_us */
+	bool same_user;         /* for_us */
 	uint64_t lease_timeout_ms;
 	size_t desc_len;
 	uint8_t desc[RV_PEER_DESC_MAX];
@@ -76,7 +81,7 @@ rv_cell_fn rv_engine_run_slot;
 struct rv_msg_alloc {
 	struct rv_engine *engine;
 	struct rv_pool_req req; /* cls, len, allow_plain; block and refusal come back in it */
-	bool pinned;	   /* counts a refusal in the path metric; false: plain was asked for */
+	bool pinned;       /* counts a refusal in the path metric; false: plain was asked for */
 	bool switched_off; /* outcome: plain because of the kill switch */
 	int rc;
 };
@@ -86,7 +91,7 @@ rv_cell_fn rv_engine_run_alloc;
 struct rv_msg_stage {
 	struct rv_engine *engine;
 	struct rv_block *block; /* NULL for zero length */
-	uint64_t len;		/* up to the block's */
+	uint64_t len;           /* up to the block's */
 	struct rv_stage_opts opts;
 	bool pinned; /* which operation is counted */
 
@@ -127,10 +132,13 @@ struct rv_msg_get {
 	enum rv_get_path path;
 	uint64_t deadline_ns; /* RV_NEVER: one call timeout for each step and chunk */
 	uid_t uid;
+	uint64_t max_len; /* 0: none. A longer payload is released, not fetched: -EMSGSIZE */
+	uint64_t
+		lease_ns; /* 0: none. Asks the owner to end a chunked lease that nobody pulls for so long */
 
 	int rc;
-	char text[RV_MSG_TEXT];		/* on a failure: what, on whose side */
-	struct rv_block *block;		/* with one hold, the asker's; NULL if empty */
+	char text[RV_MSG_TEXT];         /* on a failure: what, on whose side */
+	struct rv_block *block;         /* with one hold, the asker's; NULL if empty */
 	struct rv_engine *block_engine; /* whose pool it is */
 	uint64_t len;
 	uint64_t lease_id; /* the asker's to end */
@@ -182,10 +190,10 @@ struct rv_msg_grow {
 };
 
 enum rv_stop_step {
-	RV_STOP_DRAIN,	 /* no more descriptors; new gets are refused */
+	RV_STOP_DRAIN,   /* no more descriptors; new gets are refused */
 	RV_STOP_ABANDON, /* running GETs are forced to complete with an error */
-	RV_STOP_LEASES,	 /* every slot and lease ends */
-	RV_STOP_MEMORY,	 /* rest is over, every arena goes back */
+	RV_STOP_LEASES,  /* every slot and lease ends */
+	RV_STOP_MEMORY,  /* rest is over, every arena goes back */
 	RV_STOP_FABRICS, /* connections close; repeat until busy is 0 */
 };
 

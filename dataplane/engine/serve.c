@@ -3,15 +3,20 @@
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 #include "dataplane/base/clock.h"
 #include "dataplane/base/err.h"
+#include "dataplane/base/hash.h"
 #include "dataplane/base/log.h"
 #include "dataplane/base/units.h"
 #include "dataplane/engine/chunk_plan.h"
 #include "dataplane/engine/get.h"
 #include "dataplane/engine/msg.h"
 #include "dataplane/rendezvous/descriptor.h"
+
+#define HASH_SLICE RV_KIB(256)
 
 static void end_transfer(void *user, struct rv_lease *lease);
 static void pump_transfer_ends(struct rv_engine *e);
@@ -170,15 +175,27 @@ static uint64_t timeout_ms(const struct rv_engine *e)
 	return rv_max_u64(1, e->conf.lease_timeout_ns / RV_MS(1));
 }
 
+/* Without a deadline a chunked lease whose consumer has gone stays until its slot ends. */
+static uint64_t chunk_timeout(const struct rv_engine *e, const struct rv_msg_acquire *m)
+{
+	if (m->for_us)
+		return RV_NEVER;
+	if (!m->chunk_lease_ns)
+		return e->conf.chunk_lease_ns;
+	return rv_min_u64(e->conf.chunk_lease_ns, m->chunk_lease_ns);
+}
+
 static void grant_ready(struct rv_engine *e, struct rv_slot *slot, struct rv_msg_acquire *m)
 {
+	uint64_t timeout = chunk_timeout(e, m);
 	struct rv_lease *l = rv_lease_mint(slot, m->worker,
-					   m->for_us ? RV_LEASE_LOCAL : RV_LEASE_CHUNKED, RV_NEVER);
+					   m->for_us ? RV_LEASE_LOCAL : RV_LEASE_CHUNKED, timeout);
 
 	if (!l) {
 		m->rc = -EAGAIN;
 		return;
 	}
+	m->renew_ns = timeout == RV_NEVER ? RV_NEVER : timeout / 4;
 	if (slot->block)
 		rv_block_hold(slot->block); /* the transfer's, or the asker's on this node */
 	if (!m->for_us)
@@ -223,6 +240,8 @@ void rv_engine_run_acquire(struct rv_port *p, struct rv_cell *c)
 	} else if (m->for_us) {
 		grant_ready(e, slot, m);
 	} else {
+		m->has_xxh3 = slot->has_xxh3;
+		m->xxh3 = slot->xxh3;
 		why = decide(e, slot, m);
 		rv_counter_add(&e->stats.path[why], 1);
 		if (why == RV_PATH_OK)
@@ -345,7 +364,7 @@ void rv_engine_run_alloc(struct rv_port *p, struct rv_cell *c)
 	rv_cell_reply(p, c);
 }
 
-void rv_engine_run_stage(struct rv_port *p, struct rv_cell *c)
+static void stage(struct rv_cell *c)
 {
 	struct rv_msg_stage *m = (void *)c->body;
 	struct rv_engine *e = m->engine;
@@ -357,7 +376,63 @@ void rv_engine_run_stage(struct rv_port *p, struct rv_cell *c)
 		m->in_registered = slot->pinned;
 	}
 	rv_stats_operation(&e->stats, m->pinned ? RV_OP_REGISTER_PINNED : RV_OP_REGISTER, m->rc);
-	rv_cell_reply(p, c);
+	rv_cell_reply(e->reactor->port, c);
+}
+
+/* Hashing what is being staged, a slice a pass. */
+struct hashing {
+	struct rv_task task;
+	struct rv_cell *cell;
+	struct rv_hasher *hasher;
+	uint64_t done;
+	uint8_t buf[HASH_SLICE];
+};
+
+/* A client may write a session arena at any time, so the kernel copies what is hashed. */
+static void hash_slice(struct rv_reactor *r, struct rv_task *t)
+{
+	struct hashing *h = RV_CONTAINER(t, struct hashing, task);
+	struct rv_msg_stage *m = (void *)h->cell->body;
+	const struct rv_block *b = m->block;
+	ssize_t n = pread(b->arena->pages.memfd, h->buf, rv_min_u64(HASH_SLICE, m->len - h->done),
+			  (off_t)(b->off + h->done));
+
+	if (n > 0) {
+		rv_hasher_add(h->hasher, h->buf, (size_t)n);
+		h->done += (uint64_t)n;
+		if (h->done < m->len) {
+			rv_task_at(r, t, r->now_ns);
+			return;
+		}
+		m->opts.has_xxh3 = true;
+		m->opts.xxh3 = rv_hasher_sum(h->hasher);
+	} else {
+		rv_log_warn(
+			"verify: an arena cannot be read, its slot is staged without a hash: %m");
+	}
+	stage(h->cell);
+	rv_hasher_destroy(h->hasher);
+	free(h);
+}
+
+void rv_engine_run_stage(struct rv_port *p, struct rv_cell *c)
+{
+	struct rv_msg_stage *m = (void *)c->body;
+	struct hashing *h = m->engine->conf.verify && m->len ? malloc(sizeof(*h)) : NULL;
+
+	(void)p;
+	if (h) {
+		h->task = (struct rv_task){.fn = hash_slice};
+		h->cell = c;
+		h->hasher = rv_hasher_create();
+		h->done = 0;
+	}
+	if (h && h->hasher) {
+		rv_task_at(m->engine->reactor, &h->task, m->engine->reactor->now_ns);
+		return;
+	}
+	free(h);
+	stage(c);
 }
 
 void rv_engine_run_drop(struct rv_port *p, struct rv_cell *c)

@@ -6,7 +6,7 @@ const char *rv_operation_name(enum rv_operation op)
 {
 	static const char *const names[RV_OPERATIONS] = {
 		"register", "register_pinned", "register_region", "metadata", "get",
-		"ref",	    "detach",	       "release",
+		"ref",      "detach",          "release",
 	};
 
 	return names[op];

@@ -30,7 +30,7 @@ enum rv_path { RV_PATH_LOCAL, RV_PATH_CHUNKED, RV_PATH_RDMA, RV_PATHS };
 struct rv_stats {
 	struct rv_counter path[RV_PATH_REASONS];
 	struct rv_counter operation[RV_OPERATIONS][2]; /* ok, error */
-	struct rv_counter bytes_in, bytes_out;	       /* payload, fetched and served */
+	struct rv_counter bytes_in, bytes_out;         /* payload, fetched and served */
 	struct rv_counter get_bytes[RV_PATHS];
 	struct rv_counter get_bucket[RV_GET_BUCKETS + 1]; /* the last: longer */
 	struct rv_counter get_sum_ns;

@@ -37,14 +37,14 @@ struct rv_fabric_map {
 };
 
 enum rv_map_access {
-	RV_MAP_SOURCE,	    /* peers may read */
+	RV_MAP_SOURCE,      /* peers may read */
 	RV_MAP_DESTINATION, /* our device may write; no key is ever given out */
 	RV_MAP_BOTH,
 };
 
 enum rv_peer_state {
 	RV_PEER_UNKNOWN, /* no peer_up, or its blob is of no use */
-	RV_PEER_WIRING,	 /* asking for the state began the wire-up; ask again */
+	RV_PEER_WIRING,  /* asking for the state began the wire-up; ask again */
 	RV_PEER_UP,
 	RV_PEER_FAILED, /* wiring failed; asking again after a while tries again */
 };
@@ -122,8 +122,8 @@ struct rv_fabric_ops {
 struct rv_fabric {
 	const struct rv_fabric_ops *ops;
 	unsigned index; /* its place in the node's table of fabrics */
-	bool native;	/* remote memory is read by the device, not by the owner's software */
-	bool revokes;	/* a revoked key is provably dead */
+	bool native;    /* remote memory is read by the device, not by the owner's software */
+	bool revokes;   /* a revoked key is provably dead */
 	char version[32];
 	char path_name[64]; /* for people: "ucx tcp" */
 };

@@ -36,29 +36,33 @@ struct rv_cell;
 struct rv_peer_calls;
 
 #define RV_PEER_DESC_MAX (29u + RV_FABRIC_KEY_MAX)
-#define RV_PEER_TEXT	 160
+#define RV_PEER_TEXT     160
 
 struct rv_peer_call {
 	/* request */
+	uint64_t tag; /* the caller's own */
 	enum rv_peer_op op;
 	struct rv_handle handle; /* handle.worker names the peer */
 	uint64_t deadline_ns; /* -ETIMEDOUT then; a PULL's restarts with each chunk from @idle_ns */
 	uint64_t idle_ns;     /* PULL: give up when no chunk came for so long */
 	uint64_t lease_id;    /* RENEW, DETACH, RELEASE */
-	unsigned offer;	      /* ACQUIRE: RV_PEER_OFFER_* */
-	bool sync;	      /* RENEW, DETACH, RELEASE: as a sync call, answered by an ack */
+	uint64_t lease_ms;    /* ACQUIRE: `_rv_lease_ms`; 0: none */
+	unsigned offer;       /* ACQUIRE: RV_PEER_OFFER_* */
+	bool sync;            /* RENEW, DETACH, RELEASE: as a sync call, answered by an ack */
 	uint64_t transfer_id; /* PULL: these five as the owner stated them, checked by the engine */
 	uint64_t total_len;
 	uint32_t chunk_size;
 	uint32_t chunk_count;
-	uint8_t *dst;		   /* PULL: written until the cell comes back, and never after */
+	uint8_t *dst;              /* PULL: written until the cell comes back, and never after */
 	struct rv_peer_calls *via; /* filled in by start() */
 
 	/* outcome */
 	int rc; /* 0, -ENOENT, -EREMOTEIO, -EHOSTUNREACH, -ECONNRESET, -ETIMEDOUT, -EPROTO, -EAGAIN */
-	uint64_t sent_ns;	    /* just before the request was handed to the carrier */
-	uint64_t replied_ns;	    /* when the answer had arrived */
-	char text[RV_PEER_TEXT];    /* the peer's or our words on a failure */
+	uint64_t sent_ns;        /* just before the request was handed to the carrier */
+	uint64_t replied_ns;     /* when the answer had arrived */
+	char text[RV_PEER_TEXT]; /* the peer's or our words on a failure */
+	bool has_xxh3;           /* ACQUIRE: the owner says what the content hashes to */
+	uint64_t xxh3;
 	enum rv_peer_answer answer; /* ACQUIRE */
 	struct {
 		uint64_t lease_id, transfer_id, total_len;

@@ -32,7 +32,7 @@ struct rv_cell {
 	struct rv_list link; /* for whoever holds the cell */
 	rv_cell_fn *run;     /* at the destination; from then on the destination holds the cell */
 	rv_cell_fn *done;    /* back home */
-	void *ctx;	     /* the sender's */
+	void *ctx;           /* the sender's */
 	uint16_t home;
 	uint16_t at; /* where it was sent */
 	bool returning;

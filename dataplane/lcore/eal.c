@@ -59,9 +59,9 @@ int rv_eal_start(const int *cpu, unsigned nr)
 {
 	static char lcores[8192];
 	char prefix[32];
-	char *argv[] = {"rvd",	       "--no-pci", "--no-huge",	    "--no-shconf", "--no-telemetry",
-			"-m",	       "64",	   "--file-prefix", prefix,	   "--log-level",
-			"lib.*:error", "--lcores", lcores,	    NULL};
+	char *argv[] = {"rvd",         "--no-pci", "--no-huge",     "--no-shconf", "--no-telemetry",
+			"-m",          "64",       "--file-prefix", prefix,        "--log-level",
+			"lib.*:error", "--lcores", lcores,          NULL};
 	cpu_set_t before;
 	int rc;
 

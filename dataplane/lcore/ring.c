@@ -49,5 +49,8 @@ void *rv_ring_pop(struct rv_ring *r)
 
 bool rv_ring_empty(const struct rv_ring *r)
 {
-	return rte_ring_empty((const struct rte_ring *)(const void *)r);
+	const struct rte_ring *x = (const struct rte_ring *)(const void *)r;
+
+	/* acquire: pairs with the producer's release in rte_ring; rte_ring_empty() reads its tail as plain memory. */
+	return __atomic_load_n(&x->prod.tail, __ATOMIC_ACQUIRE) == x->cons.tail;
 }

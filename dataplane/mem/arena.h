@@ -32,7 +32,7 @@ struct rv_arena_class {
 	enum rv_arena_kind kind;
 	uid_t uid;
 	uint64_t session; /* session arenas only */
-	bool plain;	  /* a session arena without registration */
+	bool plain;       /* a session arena without registration */
 };
 
 struct rv_pool;
@@ -43,7 +43,7 @@ struct rv_arena {
 	struct rv_arena_class cls;
 	uint32_t id; /* never reused within a node */
 	unsigned reactor;
-	bool dedicated;	   /* one block, never offered again */
+	bool dedicated;    /* one block, never offered again */
 	bool session_over; /* a session arena whose session has ended */
 	struct rv_pages pages;
 	struct rv_offset_alloc *alloc; /* NULL when dedicated */

@@ -7,16 +7,16 @@
 
 #include "dataplane/base/check.h"
 
-#define NIL	  UINT32_MAX
+#define NIL       UINT32_MAX
 #define MANT_BITS 3
-#define MANT_NR	  (1u << MANT_BITS)
-#define TOP_NR	  32
-#define BIN_NR	  (TOP_NR * MANT_NR)
+#define MANT_NR   (1u << MANT_BITS)
+#define TOP_NR    32
+#define BIN_NR    (TOP_NR * MANT_NR)
 
 struct node {
 	uint32_t off, len;
 	uint32_t bin_prev, bin_next; /* free nodes of one bin */
-	uint32_t left, right;	     /* neighbours in the arena */
+	uint32_t left, right;        /* neighbours in the arena */
 	bool used;
 };
 
@@ -71,6 +71,7 @@ static uint32_t node_take(struct rv_offset_alloc *a)
 
 static void node_give(struct rv_offset_alloc *a, uint32_t n)
 {
+	a->node[n].used = false;
 	a->node[n].bin_next = a->node_free;
 	a->node_free = n;
 }

@@ -10,7 +10,7 @@
 #include "dataplane/base/units.h"
 
 #define HUGE_BYTES RV_MIB(2)
-#define SLICE	   RV_MIB(64)
+#define SLICE      RV_MIB(64)
 
 struct parked {
 	struct rv_list link;

@@ -153,7 +153,7 @@ static uint64_t next_size(const struct rv_pool *p, const struct rv_arena_class *
 	return rv_min_u64(want, p->conf.max_bytes);
 }
 
-static int ask_growth(struct rv_pool *p, const struct rv_pool_req *req)
+static int ask_growth(struct rv_pool *p, struct rv_pool_req *req)
 {
 	struct rv_arena_class cls = wanted_class(req);
 	uint64_t room = rv_granules(req->len) * RV_GRANULE;
@@ -163,9 +163,43 @@ static int ask_growth(struct rv_pool *p, const struct rv_pool_req *req)
 	g.dedicated = needs_own_arena(p, req->len);
 	g.len_min = g.dedicated ? room : with_slack(req->len);
 	g.len_want = g.dedicated ? room : rv_max_u64(next_size(p, &cls), g.len_min);
+	req->seq = ++p->last_seq;
+	g.seq = req->seq;
 	rc = p->conf.grow(p->conf.user, &g);
-	if (!rc)
+	if (rc)
+		req->seq = 0;
+	else
 		p->growing++;
+	return rc;
+}
+
+/* Is an arena of this class on its way that others may share? */
+static bool growth_coming(const struct rv_pool *p, const struct rv_arena_class *cls)
+{
+	struct rv_list *it;
+
+	RV_LIST_EACH(it, &p->waiting)
+	{
+		const struct rv_pool_req *req = RV_LIST_ENTRY(it, struct rv_pool_req, link);
+		struct rv_arena_class want = wanted_class(req);
+
+		if (req->seq && same_class(&want, cls) && !needs_own_arena(p, req->len))
+			return true;
+	}
+	return false;
+}
+
+/* Wait for memory: an arena that comes anyway, or one that is asked for now. */
+static int wait_for_memory(struct rv_pool *p, struct rv_pool_req *req)
+{
+	struct rv_arena_class cls = wanted_class(req);
+	int rc = 0;
+
+	req->seq = 0;
+	if (needs_own_arena(p, req->len) || !growth_coming(p, &cls))
+		rc = ask_growth(p, req);
+	if (!rc)
+		rv_list_push(&p->waiting, &req->link);
 	return rc;
 }
 
@@ -183,13 +217,16 @@ int rv_pool_alloc(struct rv_pool *p, struct rv_pool_req *req)
 	req->plain = req->cls.kind == RV_ARENA_PLAIN || req->cls.plain;
 	cls = wanted_class(req);
 	req->block = from_pool(p, &cls, req->len);
+	if (!req->block && req->mapped_only && !req->plain) {
+		req->refusal = RV_POOL_EXHAUSTED;
+		req->plain = true;
+		cls = wanted_class(req);
+		req->block = from_pool(p, &cls, req->len);
+	}
 	if (req->block)
 		return 0;
-	rc = ask_growth(p, req);
-	if (rc)
-		return rc;
-	rv_list_push(&p->waiting, &req->link);
-	return -EINPROGRESS;
+	rc = wait_for_memory(p, req);
+	return rc ? rc : -EINPROGRESS;
 }
 
 static void finish(struct rv_pool *p, struct rv_pool_req *req, int rc)
@@ -217,75 +254,91 @@ static void refuse(struct rv_pool *p, struct rv_pool_req *req, int why)
 		req->done(p, req, 0);
 		return;
 	}
-	rv_list_push(&p->waiting, &req->link);
-	if (ask_growth(p, req))
-		finish(p, req, -ENOSPC);
+	if (wait_for_memory(p, req))
+		req->done(p, req, -ENOSPC);
 }
 
-static struct rv_pool_req *first_waiting(struct rv_pool *p, const struct rv_pool_grow *g)
+/* Those who waited for another's growth and got nothing: one of them asks for the next. */
+static void ask_for_the_rest(struct rv_pool *p, const struct rv_arena_class *cls)
+{
+	struct rv_list *it = p->waiting.next;
+
+	while (it != &p->waiting && !growth_coming(p, cls)) {
+		struct rv_pool_req *req = RV_LIST_ENTRY(it, struct rv_pool_req, link);
+		struct rv_arena_class want = wanted_class(req);
+
+		it = it->next;
+		if (req->seq || !same_class(&want, cls) || !ask_growth(p, req))
+			continue;
+		finish(p, req, -EAGAIN);
+		it = p->waiting.next; /* done() may have changed the list */
+	}
+}
+
+/* The request a growth was asked for, if no other growth has served it meanwhile. */
+static struct rv_pool_req *asker_of(struct rv_pool *p, const struct rv_pool_grow *g)
 {
 	struct rv_list *it;
 
 	RV_LIST_EACH(it, &p->waiting)
 	{
 		struct rv_pool_req *req = RV_LIST_ENTRY(it, struct rv_pool_req, link);
-		struct rv_arena_class cls = wanted_class(req);
-		uint64_t room = rv_granules(req->len) * RV_GRANULE;
 
-		if (same_class(&cls, &g->cls) && room <= g->len_want &&
-		    g->dedicated == needs_own_arena(p, req->len) &&
-		    (!g->dedicated || room == g->len_min))
+		if (req->seq == g->seq) /* never 0 */
 			return req;
 	}
 	return NULL;
 }
 
-static void serve_waiting(struct rv_pool *p, const struct rv_pool_grow *g)
+/* One growth may help many. @return how many */
+static unsigned serve_others(struct rv_pool *p, const struct rv_arena_class *cls)
 {
-	struct rv_pool_req *req = first_waiting(p, g);
+	unsigned served = 0;
 
-	if (!req)
-		return;
-	if (g->dedicated) {
-		req->block = carve(p, g->arena, req->len);
-		finish(p, req, req->block ? 0 : -ENOMEM);
-		return;
-	}
-	/* One growth may help many: serve all that fit now; those left have a growth of their own coming. */
 	for (struct rv_list *it = p->waiting.next; it != &p->waiting;) {
-		struct rv_arena_class cls;
+		struct rv_pool_req *req = RV_LIST_ENTRY(it, struct rv_pool_req, link);
+		struct rv_arena_class want = wanted_class(req);
 
-		req = RV_LIST_ENTRY(it, struct rv_pool_req, link);
 		it = it->next;
-		cls = wanted_class(req);
-		if (!same_class(&cls, &g->cls))
+		if (!same_class(&want, cls))
 			continue;
-		req->block = from_pool(p, &cls, req->len);
-		if (req->block) {
-			finish(p, req, 0);
-			it = p->waiting.next; /* done() may have changed the list */
-		}
+		req->block = from_pool(p, &want, req->len);
+		if (!req->block)
+			continue;
+		finish(p, req, 0);
+		served++;
+		it = p->waiting.next; /* done() may have changed the list */
 	}
+	return served;
 }
 
 void rv_pool_grown(struct rv_pool *p, const struct rv_pool_grow *g)
 {
-	struct rv_pool_req *req;
+	struct rv_pool_req *req = asker_of(p, g);
+	unsigned served = 0;
 
 	RV_CHECK(p->growing > 0);
 	p->growing--;
 	if (g->rc) {
-		req = first_waiting(p, g);
 		if (req)
 			refuse(p, req, g->rc);
+		ask_for_the_rest(p, &g->cls);
 		return;
 	}
 	g->arena->pool = p;
 	g->arena->empty_since_ns = p->conf.reactor->now_ns;
 	rv_list_push(&p->arenas, &g->arena->link);
-	serve_waiting(p, g);
-	if (!g->arena->block_nr)
+	if (req) {
+		req->block = carve(p, g->arena, req->len);
+		finish(p, req, req->block ? 0 : -ENOMEM);
+		served++;
+	}
+	/* Whoever was served may have given its block, and the arena, back already: do not look at it again. */
+	served += serve_others(p, &g->cls);
+	/* Whoever asked for it has found other memory meanwhile. */
+	if (!served && (g->dedicated || p->conf.reclaim_after_ns != RV_NEVER))
 		sweep_in(p, SWEEP_FLOOR);
+	ask_for_the_rest(p, &g->cls);
 }
 
 void rv_block_rest_until(struct rv_block *b, uint64_t until_ns)
@@ -302,12 +355,14 @@ static void sweep_in(struct rv_pool *p, uint64_t delay_ns)
 
 static int give_back(struct rv_pool *p, struct rv_arena *a)
 {
+	struct rv_list *next = a->link.next;
 	int rc;
 
 	rv_list_del(&a->link);
 	rc = p->conf.shrink(p->conf.user, a);
 	if (rc)
-		rv_list_push(&p->arenas, &a->link);
+		rv_list_push(next,
+			     &a->link); /* where it was: whoever walks the list sees it once */
 	return rc;
 }
 
@@ -395,7 +450,8 @@ static void sweep(struct rv_reactor *r, struct rv_task *t)
 		uint64_t len = a->pages.len;
 
 		if (!may_reclaim(p, a, kept - len)) {
-			again |= !a->block_nr && kept > p->conf.retain_bytes;
+			again |= !a->block_nr && p->conf.reclaim_after_ns != RV_NEVER &&
+				 kept > p->conf.retain_bytes;
 			continue;
 		}
 		if (give_back(p, a)) {

@@ -22,8 +22,9 @@ enum rv_pool_refusal { RV_POOL_GRANTED, RV_POOL_BUDGET, RV_POOL_EXHAUSTED };
 struct rv_pool_req {
 	/* request */
 	struct rv_arena_class cls; /* kind: what is wanted */
-	uint64_t len;		   /* bytes, at least 1 */
+	uint64_t len;              /* bytes, at least 1 */
 	bool allow_plain; /* plain memory will do where registered memory is not to be had */
+	bool mapped_only; /* never wait for registered memory to be made */
 	/** Called once if rv_pool_alloc() returned -EINPROGRESS; never from inside it. */
 	void (*done)(struct rv_pool *p, struct rv_pool_req *req, int rc);
 	void *ctx;
@@ -33,7 +34,8 @@ struct rv_pool_req {
 	enum rv_pool_refusal refusal;
 
 	struct rv_list link; /* the pool's, until done */
-	bool plain;	     /* the pool's: now after plain memory */
+	uint64_t seq; /* the pool's: the growth that was asked for it; 0: waits for another's */
+	bool plain;   /* the pool's: now after plain memory */
 };
 
 /** What the pool asks of the slow thread; comes back through rv_pool_grown(). */
@@ -43,6 +45,7 @@ struct rv_pool_grow {
 	uint64_t len_min;  /* with less the request that asked is not helped */
 	uint64_t len_want; /* at most this */
 	bool dedicated;
+	uint64_t seq; /* comes back unchanged */
 
 	int rc; /* 0; -ENOSPC over the budget; -ENOMEM and others */
 	struct rv_arena *arena;
@@ -51,7 +54,7 @@ struct rv_pool_grow {
 struct rv_pool_conf {
 	struct rv_reactor *reactor;
 	uint64_t initial_bytes, max_bytes, dedicated_min;
-	uint64_t retain_bytes;	   /* empty pooled arenas kept when reclaiming */
+	uint64_t retain_bytes;     /* empty pooled arenas kept when reclaiming */
 	uint64_t reclaim_after_ns; /* RV_NEVER: only dedicated arenas are given back */
 	bool registers; /* there is a fabric: landing, staging and session arenas are registered */
 
@@ -65,10 +68,11 @@ struct rv_pool_conf {
 struct rv_pool {
 	struct rv_pool_conf conf;
 	struct rv_list arenas;
-	struct rv_list waiting;	    /* requests that wait for a growth */
+	struct rv_list waiting;     /* requests that wait for a growth */
 	struct rv_list free_blocks; /* records */
 	struct rv_list slabs;
 	unsigned growing; /* growths under way */
+	uint64_t last_seq;
 	struct rv_task sweep;
 	bool stopped;
 

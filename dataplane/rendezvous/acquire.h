@@ -29,14 +29,14 @@ enum rv_path_reason {
 const char *rv_path_reason_name(enum rv_path_reason r);
 
 struct rv_acquire_facts {
-	bool has_offer;	    /* 1: the consumer sent an offer */
+	bool has_offer;     /* 1: the consumer sent an offer */
 	bool has_registry;  /* 2: this node has a fabric */
-	bool enabled;	    /* 3: the kill switch is off */
-	bool pinned;	    /* 4: the slot is in registered memory */
-	uint64_t len;	    /* 5: against ... */
+	bool enabled;       /* 3: the kill switch is off */
+	bool pinned;        /* 4: the slot is in registered memory */
+	uint64_t len;       /* 5: against ... */
 	uint64_t min_bytes; /*    ... rdma_min_bytes */
 	bool backend_named; /* 6: the offer names a backend we serve */
-	bool draining;	    /* 7 */
+	bool draining;      /* 7 */
 	bool describable;   /* 8: the registration is still there and its key fits a descriptor */
 };
 

@@ -22,9 +22,9 @@ enum rv_backend {
 };
 
 #define RV_DESC_VERSION 1u
-#define RV_DESC_FIXED	29u
+#define RV_DESC_FIXED   29u
 #define RV_DESC_KEY_MAX 4096u
-#define RV_DESC_MAX	(RV_DESC_FIXED + RV_DESC_KEY_MAX)
+#define RV_DESC_MAX     (RV_DESC_FIXED + RV_DESC_KEY_MAX)
 
 enum rv_refusal {
 	RV_ACCEPT = 0,
@@ -43,8 +43,8 @@ struct rv_desc {
 	uint8_t version;
 	uint8_t flags;
 	uint64_t generation; /* carried, never checked */
-	uint64_t addr;	     /* in the owner's process; the consumer never computes one */
-	uint64_t len;	     /* the whole slot, never 0 */
+	uint64_t addr;       /* in the owner's process; the consumer never computes one */
+	uint64_t len;        /* the whole slot, never 0 */
 	uint16_t rkey_len;
 	const uint8_t *rkey; /* borrowed */
 };

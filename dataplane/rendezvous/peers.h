@@ -22,7 +22,7 @@ struct rv_peer {
 	uint64_t worker;
 	uint8_t instance[16];
 	bool has_instance;
-	bool is_rvd;		 /* its address has our key: features beyond velo may be used */
+	bool is_rvd;             /* its address has our key: features beyond velo may be used */
 	char name[RV_PEER_NAME]; /* what people call it; may be empty */
 	char host[RV_PEER_HOST]; /* TCP; empty: none known */
 	uint16_t port;

@@ -51,6 +51,8 @@ struct rv_slot *rv_slot_stage(struct rv_store *s, struct rv_block *block, uint64
 	slot->refcount = o->refs;
 	slot->uid = o->uid;
 	slot->session = o->session;
+	slot->has_xxh3 = o->has_xxh3;
+	slot->xxh3 = o->xxh3;
 	slot->pinned = block && rv_arena_registered(block->arena);
 	rv_list_init(&slot->leases);
 	slot->ttl.fn = ttl_passed;

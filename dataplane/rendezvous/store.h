@@ -34,7 +34,9 @@ struct rv_slot {
 	uint32_t locks; /* leases */
 	uid_t uid;
 	uint64_t session; /* ends with it; 0: outlives its client */
-	bool pinned;	  /* in registered memory */
+	bool pinned;      /* in registered memory */
+	bool has_xxh3;    /* hashed at staging (rendezvous.verify) */
+	uint64_t xxh3;
 	struct rv_list leases;
 	struct rv_task ttl;
 	uint64_t rest_until_ns; /* a lease on it ended without its consumer's word */
@@ -61,8 +63,8 @@ struct rv_store_conf {
 	unsigned shard; /* goes into the ids */
 	uint32_t max_slots, max_leases;
 	uint64_t quarantine_ns; /* rest beyond a lease's deadline */
-	uint64_t seed;		/* of lease ids, not 0 */
-	bool keys_revocable;	/* no rest is needed */
+	uint64_t seed;          /* of lease ids, not 0 */
+	bool keys_revocable;    /* no rest is needed */
 
 	/** A chunked lease is over, and its transfer with it: tell the net core, then rv_store_transfer_gone(). */
 	void (*end_transfer)(void *user, struct rv_lease *lease);
@@ -83,10 +85,12 @@ int rv_store_init(struct rv_store *s, const struct rv_store_conf *conf);
 void rv_store_fini(struct rv_store *s);
 
 struct rv_stage_opts {
-	uint32_t refs;	 /* refcount to start with, at least 1 */
+	uint32_t refs;   /* refcount to start with, at least 1 */
 	uint64_t ttl_ns; /* RV_NEVER: none */
 	uid_t uid;
 	uint64_t session; /* 0: outlives its client */
+	bool has_xxh3;
+	uint64_t xxh3;
 };
 
 /**

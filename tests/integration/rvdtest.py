@@ -22,10 +22,14 @@ RVCTL = os.path.join(BUILD, "tools", "rvctl")
 SLOW = float(os.environ.get("RV_SLOW", "1"))  # deadlines under sanitizers
 
 MAGIC, REPLY = 0x5256, 0x80
-HELLO, ALLOC, WRITE, COMMIT, FREE, GET, METADATA, REF, DETACH, RELEASE, DROP, PEER_ADD, PEER_INFO, LIST = range(1, 15)
-PLAIN, SHARED, SESSION, STRICT = 1, 2, 4, 8
+(HELLO, ALLOC, WRITE, COMMIT, FREE, GET, METADATA, REF, DETACH, RELEASE, DROP, PEER_ADD, PEER_INFO, LIST, SERVE, UNSERVE,
+ REQUEST, ANSWER, CALL, HANDLERS) = range(1, 21)
+PLAIN, SHARED, SESSION, STRICT, MAPPED = 1, 2, 4, 8, 16
 ANY, RDMA, CHUNKED = 0, 1, 2
 KEEP = 1
+FIRE, SYNC, UNARY = 0, 1, 2
+FAILED = 1
+THRESHOLD = 262144
 
 REQ = struct.Struct("<QIIQQQQIIQQQQII256s64s")
 REP = struct.Struct("<QiIQQQIIQQQQQQIIIII64sxxxx")
@@ -120,19 +124,49 @@ class Client:
         c = self.call(COMMIT, token=a["token"], len=len(data), flags=f.pop("commit_flags", 0), **f)
         return (c["worker"], c["local"])
 
+    def view(self, rep):
+        """The bytes a reply points at."""
+        fd = self.arenas[rep["arena"]]
+        parts, left, off = [], rep["len"], rep["off"]
+        while left:
+            part = os.pread(fd, min(left, 1 << 26), off)
+            parts.append(part)
+            left -= len(part)
+            off += len(part)
+        return b"".join(parts)
+
     def get(self, handle, **f):
         rep = self.call(GET, worker=handle[0], local=handle[1], **f)
-        rep["data"] = b""
-        if rep["token"]:
-            fd = self.arenas[rep["arena"]]
-            parts, left, off = [], rep["len"], rep["off"]
-            while left:
-                part = os.pread(fd, min(left, 1 << 26), off)
-                parts.append(part)
-                left -= len(part)
-                off += len(part)
-            rep["data"] = b"".join(parts)
+        rep["data"] = self.view(rep) if rep["token"] else b""
         return rep
+
+    def message(self, handler, data=b"", kind=UNARY, **f):
+        """Call a handler of a peer; staged above the threshold, and the slot dropped when the call is over."""
+        if len(data) <= THRESHOLD:
+            return self.call(CALL, data, name=handler, what=kind, **f)["payload"]
+        h = self.put(data, flags=MAPPED)
+        try:
+            return self.call(CALL, name=handler, what=kind, local=h[1], **f)["payload"]
+        finally:
+            if kind != FIRE:
+                try:
+                    self.call(DROP, worker=h[0], local=h[1])
+                except Refused:
+                    pass
+
+    def serve_one(self, fn):
+        """Wait for one request and answer it with fn(name, data): bytes, or raise to fail it."""
+        r = self.recv()
+        assert r["op"] == REQUEST, r
+        data = self.view(r) if r["token"] else r["payload"]
+        self.free(r)
+        try:
+            out, flags = fn(r["path_name"], data), 0
+        except Exception as e:
+            out, flags = str(e).encode(), FAILED
+        if r["id"]:
+            self.send(ANSWER, out, token=r["id"], flags=flags)
+        return r["path_name"], data
 
     def free(self, rep):
         if rep["token"]:

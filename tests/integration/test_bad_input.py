@@ -213,7 +213,7 @@ def test_the_local_protocol_refuses_what_does_not_fit():
         other = Client(d.socket, hello=False)
         other.send(LIST)
         assert other.recv()["rc"] == -71
-        for raw in (b"\0" * 11, struct.pack(">HBII", MAGIC, 1, 513, 0), struct.pack(">HBII", MAGIC, 1, 0, (4 << 20) + 1)):
+        for raw in (b"\0" * 11, struct.pack(">HBII", MAGIC, 1, 513, 0), struct.pack(">HBII", MAGIC, 1, 0, (16 << 20) + 1)):
             x = Client(d.socket, hello=False)
             x.sock.sendall(raw)
             assert x.sock.recv(10) == b""

@@ -31,7 +31,8 @@ def text_of(handle):
 
 def stock_consumer(version, known):
     """rvd stages, the stock node fetches. `known`: rvd has its address; else answers go back as they came."""
-    with Daemon("owner") as d:
+    # An owner that adds its hash to the answer is as good to a stock node as one that does not.
+    with Daemon("owner", rendezvous__verify="no" if known else "xxh3") as d:
         c = d.client()
         p = StockPeer(PEERS[version])
         try:

@@ -22,7 +22,7 @@
 #include "control/local/local_proto.h"
 #include "dataplane/base/units.h"
 
-#define WORKER	  77u
+#define WORKER    77u
 #define ARENA_LEN 65536u
 
 /* In the daemon's thread and in children a failed check ends the test program. */

@@ -333,7 +333,7 @@ static void a_missing_file_is_no_complaint(void **state)
 static void the_environment_overrides_the_file(void **state)
 {
 	static char *const environ_a[] = {
-		(char *)"PATH=/bin",	      (char *)"RVD_SOCKET=/x",
+		(char *)"PATH=/bin",          (char *)"RVD_SOCKET=/x",
 		(char *)"RVD_RDMA_DISABLE=1", (char *)"RVD_TCP_MAX_CONNECTIONS=77",
 		(char *)"RVD_TCP_LISTEN=",    (char *)"RVD_RENDEZVOUS_TRESHOLD=4K",
 		(char *)"RVD_NONSENSE=1",     NULL,

@@ -49,10 +49,10 @@ static const struct {
 	uint8_t byte;
 	enum rv_refusal want;
 } changes[] = {
-	{0, 0, RV_REFUSE_BACKEND}, {0, 3, RV_REFUSE_BACKEND},	{0, 2, RV_ACCEPT},
-	{1, 0, RV_REFUSE_VERSION}, {1, 2, RV_REFUSE_VERSION},	{2, 1, RV_REFUSE_FLAGS},
+	{0, 0, RV_REFUSE_BACKEND}, {0, 3, RV_REFUSE_BACKEND},   {0, 2, RV_ACCEPT},
+	{1, 0, RV_REFUSE_VERSION}, {1, 2, RV_REFUSE_VERSION},   {2, 1, RV_REFUSE_FLAGS},
 	{21, 0, RV_REFUSE_EMPTY},  {27, 8, RV_REFUSE_TRAILING}, {27, 10, RV_REFUSE_TRUNCATED},
-	{3, 0, RV_ACCEPT},	   {27, 0, RV_REFUSE_TRAILING}, {28, 1, RV_REFUSE_TRUNCATED},
+	{3, 0, RV_ACCEPT},         {27, 0, RV_REFUSE_TRAILING}, {28, 1, RV_REFUSE_TRUNCATED},
 };
 
 static void each_changed_field_has_its_refusal(void **state)

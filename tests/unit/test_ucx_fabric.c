@@ -23,10 +23,10 @@
 #include "ucx/ep.h"
 #include "ucx/fabric_ucx.h"
 
-#define OWNER	0xb0b0u
-#define MANY	256
-#define BIG	RV_MIB(64)
-#define LIMIT	(native() ? RV_SEC(120) : RV_SEC(20)) /* a dead queue pair is noticed late */
+#define OWNER   0xb0b0u
+#define MANY    256
+#define BIG     RV_MIB(64)
+#define LIMIT   (native() ? RV_SEC(120) : RV_SEC(20)) /* a dead queue pair is noticed late */
 #define PENDING 1
 
 struct side {

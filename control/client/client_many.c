@@ -1,0 +1,139 @@
+#include "control/client/client_impl.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+/* Gets under way at once. */
+#define MANY_WINDOW 128u
+
+/** What rv_get_many() is about; refs is NULL when handles are given. */
+struct many {
+	struct rv_client *c;
+	const struct rv_handle *handles;
+	const struct rv_ref *refs;
+	const struct rv_opts *opts;
+	struct rv_client_budget b;
+	struct rv_call *call[MANY_WINDOW];
+};
+
+static struct rv_ref ref_at(const struct many *m, size_t i)
+{
+	return m->refs ? m->refs[i] : rv_client_ref(m->handles[i]);
+}
+
+static void many_failed(struct rv_result *res, int rc)
+{
+	*res = (struct rv_result){.rc = rc};
+	snprintf(res->error, sizeof(res->error), "%.*s", (int)sizeof(res->error) - 1,
+		 rv_last_error());
+}
+
+static void many_start(struct many *m, size_t i, struct rv_result *res)
+{
+	char literal[RV_LITERALS][RV_LITERAL_MAX];
+	struct rv_local_req like = rv_client_get_like(m->opts);
+	struct rv_ref ref = ref_at(m, i);
+	struct rv_call *call;
+	int rc = rv_client_addresses(m->c, &ref, literal);
+
+	m->call[i % MANY_WINDOW] = NULL;
+	if (rc < 0) {
+		many_failed(res, rc);
+		return;
+	}
+	call = rv_client_call_at(RV_LOCAL_GET, &ref, rc ? literal[0] : NULL, &like);
+	if (!call) {
+		many_failed(res, -ENOMEM);
+		return;
+	}
+	call->rq.timeout_ns = rv_budget_left_ns(&m->b);
+	rc = rv_wire_send(&m->c->wire, call, NULL, 0, m->b.deadline_ns);
+	if (rc) {
+		many_failed(res, rv_client_end_failed(m->c, call, rc));
+		return;
+	}
+	m->call[i % MANY_WINDOW] = call;
+}
+
+/* The owner's first address led nowhere: try them all, one after another. */
+static void many_again(struct many *m, size_t i, struct rv_result *res)
+{
+	struct rv_ref ref = ref_at(m, i);
+	struct rv_opts o = *m->opts;
+	struct rv_result r = {0};
+
+	o.how = &r.how;
+	r.rc = rv_get_pinned_at(m->c, &ref, &o, &r.buf, &r.lease);
+	if (r.rc)
+		many_failed(res, r.rc);
+	else
+		*res = r;
+}
+
+static void many_finish(struct many *m, size_t i, struct rv_result *res)
+{
+	struct rv_call *call = m->call[i % MANY_WINDOW];
+	int rc;
+
+	if (!call)
+		return; /* it failed at once */
+	rc = rv_wire_wait(&m->c->wire, call, m->b.deadline_ns);
+	if (rc)
+		rv_client_end_failed(m->c, call, rc);
+	else
+		rc = rv_client_check_got(m->c, call);
+	if (rc == -EHOSTUNREACH && m->refs && m->refs[i].host[0]) {
+		many_again(m, i, res);
+		return;
+	}
+	if (rc) {
+		many_failed(res, rc);
+		return;
+	}
+	*res = (struct rv_result){.buf = rv_client_buf(m->c, call), .lease = call->rep.lease_id};
+	rv_client_tell_how(&call->rep, &res->how);
+	rv_call_free(call);
+}
+
+static int get_many(struct many *m, size_t nr, struct rv_result *res)
+{
+	size_t sent = 0, bad = nr;
+
+	m->b = rv_client_budget_of(m->c, m->opts);
+	for (size_t i = 0; i < nr; i++) {
+		for (; sent < nr && sent < i + MANY_WINDOW; sent++)
+			many_start(m, sent, &res[sent]);
+		many_finish(m, i, &res[i]);
+		if (res[i].rc && bad == nr)
+			bad = i;
+	}
+	return bad == nr ? 0 : rv_client_fail(res[bad].rc, "%s", res[bad].error);
+}
+
+static int many_check(const struct rv_client *c, const void *what, size_t nr,
+		      const struct rv_result *res)
+{
+	int rc = rv_client_check(c);
+
+	if (!rc && nr && (!what || !res))
+		rc = rv_client_fail(-EINVAL, "no handles, or nowhere to put the results");
+	return rc;
+}
+
+int rv_get_many(struct rv_client *c, const struct rv_handle *handles, size_t nr,
+		const struct rv_opts *opts, struct rv_result *res)
+{
+	struct many m = {.c = c, .handles = handles, .opts = opts ? opts : &rv_client_no_opts};
+	int rc = many_check(c, handles, nr, res);
+
+	return rc ? rc : get_many(&m, nr, res);
+}
+
+int rv_get_many_at(struct rv_client *c, const struct rv_ref *refs, size_t nr,
+		   const struct rv_opts *opts, struct rv_result *res)
+{
+	struct many m = {.c = c, .refs = refs, .opts = opts ? opts : &rv_client_no_opts};
+	int rc = many_check(c, refs, nr, res);
+
+	return rc ? rc : get_many(&m, nr, res);
+}

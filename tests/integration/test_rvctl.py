@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""rvctl against real daemons: every command, both paths, its exit codes and its last line."""
+import re
+
+from rvdtest import *
+
+SIZE = 160 << 20
+
+
+def lines(text):
+    return [l for l in text.strip().splitlines() if l]
+
+
+def test_160_mib_by_reference_alone_on_both_paths():
+    with Daemon("a", ucx=True) as a, Daemon("b", ucx=True) as b, tempfile.TemporaryDirectory() as tmp:
+        src, out = os.path.join(tmp, "src"), os.path.join(tmp, "out")
+        data = os.urandom(1 << 20) * (SIZE >> 20)
+        open(src, "wb").write(data)
+        rc, ref, err = rvctl(a, "put", src, "--refs", "2")
+        assert rc == 0, err
+        ref = ref.decode().strip()
+        assert re.fullmatch(r"rv://127\.0\.0\.1:%d/\d{1,39}" % a.tcp, ref), ref
+        for path, name in (("rdma", r"rdma \(ucx, tcp\)"), ("chunked", r"chunked \(tcp\)")):
+            rc, _, err = rvctl(b, "get", ref, "--path", path, "-o", out)
+            assert rc == 0, err
+            assert open(out, "rb").read() == data, "wrong bytes on " + path
+            os.unlink(out)
+            assert re.fullmatch(r"%d bytes in [\d.]+ s, [\d.]+ GB/s, path %s, lease \d+ released" % (SIZE, name),
+                                lines(err)[-1]), err
+        ok = 'velo_rendezvous_rdma_path_total{path="rdma",reason="ok"}'
+        assert a.metrics()[ok] == 1 and b.metrics()[ok] == 1
+        rc, _, err = rvctl(b, "get", ref, "-o", out)
+        assert rc == 4 and not os.path.exists(out) and len(lines(err)) == 1, (rc, err)
+        assert os.listdir(tmp) == ["src"], "something was left behind"
+        assert a.stop() == 0 and b.stop() == 0
+
+
+def test_every_command_and_its_json():
+    with Daemon("a", ucx=True) as a, Daemon("b", ucx=True) as b, tempfile.TemporaryDirectory() as tmp:
+        rc, bare, _ = rvctl(a, "put", "-", "--name-only", data=b"hello there")
+        assert rc == 0
+        bare = bare.decode().strip()
+        ref = "rv://127.0.0.1:%d/%s" % (a.tcp, bare)
+        rc, out, _ = rvctl(b, "stat", ref, "--json")
+        st = json.loads(out)
+        assert rc == 0 and (st["total_len"], st["refcount"]) == (11, 1), st
+        rc, out, _ = rvctl(b, "get", ref, "-o", "-", "--detach")
+        assert rc == 0 and out == b"hello there"
+        assert rvctl(b, "ref", ref)[0] == 0
+        assert json.loads(rvctl(a, "stat", bare, "--json")[1])["refcount"] == 2
+        rc, out, err = rvctl(b, "get", ref, "-o", os.path.join(tmp, "x"), "--keep", "--json")
+        kept = json.loads(out)
+        assert rc == 0 and str(kept["lease"]), (out, err)
+        assert len(json.loads(rvctl(a, "leases", "--json")[1])["leases"]) == 1
+        assert rvctl(b, "detach", ref, "--lease", str(kept["lease"]))[0] == 0
+        assert rvctl(b, "release", ref)[0] == 0
+        assert rvctl(a, "drop", bare)[0] == 0
+        for args in (["stat", ref], ["get", ref, "-o", "-"], ["ref", ref], ["release", ref]):
+            rc, out, err = rvctl(b, *args)
+            assert rc == 4 and len(lines(err)) == 1 and "released" in err, (args, rc, err)
+        rc, out, _ = rvctl(a, "peer-info")
+        info = os.path.join(tmp, "a.json")
+        open(info, "wb").write(out)
+        assert json.loads(out)["instance_id"]
+        assert rvctl(a, "peer-info", "--format", "msgpack", "-o", os.path.join(tmp, "a.mp"))[0] == 0
+        assert rvctl(b, "peer-add", "node-a", info)[0] == 0
+        assert rvctl(b, "peer-add", "node-a2", os.path.join(tmp, "a.mp"))[0] == 0
+        assert rvctl(b, "peer-add", "node-a3", "127.0.0.1:%d" % a.tcp)[0] == 0
+        peers = json.loads(rvctl(b, "peers", "--json")[1])["peers"]
+        assert [p["name"] for p in peers] == ["node-a3"] and peers[0]["rvd"] and peers[0]["rdma"], peers
+        # A bare handle is enough once the owner is known.
+        bare = rvctl(a, "put", "-", "--name-only", data=b"x" * 100000)[1].decode().strip()
+        rc, out, err = rvctl(b, "get", bare, "--path", "rdma", "-o", "-")
+        assert rc == 0 and out == b"x" * 100000, err
+        for table in ("status", "slots", "leases", "arenas", "peers"):
+            rc, out, err = rvctl(a, table, "--json")
+            assert rc == 0 and json.loads(out), err
+            rc, out, err = rvctl(a, table)
+            assert rc == 0 and out.strip() and all(len(l) <= 200 for l in out.decode().splitlines()), err
+        assert a.stop() == 0 and b.stop() == 0
+
+
+def test_exit_codes_and_one_line_errors():
+    with Daemon("a", memory__plain_bytes_budget="16MiB") as a, tempfile.TemporaryDirectory() as tmp:
+        big = os.path.join(tmp, "big")
+        open(big, "wb").truncate(64 << 20)
+        dead = socket.socket()
+        dead.bind(("127.0.0.1", 0))
+        gone = "rv://127.0.0.1:%d/340282366920938463463374607431768211455" % dead.getsockname()[1]
+        for want, args in [(2, ["frobnicate"]), (2, ["get"]), (2, ["get", "rv://x"]), (2, ["get", "12x"]),
+                           (2, ["put", big, "--ttl", "soon"]), (2, ["get", "1", "--path", "fast"]),
+                           (1, ["put", os.path.join(tmp, "absent")]), (4, ["stat", "18446744073709551617"][:1] + ["%d" % (
+                               a.client().worker << 64 | 5)]),
+                           (5, ["stat", gone]), (5, ["get", gone, "-o", "-", "--timeout", "2s"]), (7, ["put", big])]:
+            rc, out, err = rvctl(a, *args)
+            assert rc == want, (args, rc, err)
+            assert 1 <= len(lines(err)) <= (4 if want == 2 else 1), (args, err)
+        rc, _, err = rvctl(None, "status")
+        assert rc == 6 and len(lines(err)) == 1, err
+        dead.close()
+        assert a.stop() == 0
+
+
+def test_path_rdma_fails_rather_than_fall_back():
+    with Daemon("a") as a, Daemon("b", ucx=True) as b:
+        ref = rvctl(a, "put", "-", data=b"y" * 100000)[1].decode().strip()
+        rc, _, err = rvctl(b, "get", ref, "--path", "rdma", "-o", "-")
+        assert rc not in (0, 2) and len(lines(err)) == 1, (rc, err)
+        rc, out, _ = rvctl(b, "get", ref, "-o", "-")
+        assert rc == 0 and out == b"y" * 100000
+        assert a.stop() == 0 and b.stop() == 0
+
+
+def test_the_kill_switch_works_at_run_time_in_both_roles():
+    with Daemon("a", ucx=True) as a, Daemon("b", ucx=True) as b:
+        ref = rvctl(a, "put", "-", "--refs", "9", data=b"k" * 100000)[1].decode().strip()
+        assert rvctl(b, "get", ref, "--path", "rdma", "-o", "-")[0] == 0
+        assert rvctl(b, "kill-switch", "status")[1] == b"off\n"
+        assert rvctl(b, "kill-switch", "on")[1] == b"on\n"
+        rc, _, err = rvctl(b, "get", ref, "--path", "rdma", "-o", "-")
+        assert rc != 0 and "kill switch" in err, err
+        assert "chunked" in rvctl(b, "get", ref, "-o", "-")[2]
+        assert rvctl(b, "kill-switch", "off")[0] == 0 and rvctl(a, "kill-switch", "on")[0] == 0
+        assert "chunked" in rvctl(b, "get", ref, "-o", "-")[2]
+        paths = a.client().list("status")["paths"]
+        assert paths["kill_switch"] == 1, paths
+        # Staging while it is on goes to plain memory, and says so.
+        rc, out, err = rvctl(a, "put", "-", data=b"p" * 100000)
+        assert rc == 0 and "switched off" in err, err
+        assert a.client().list("status")["paths"]["kill_switch"] == 2
+        assert rvctl(a, "kill-switch", "off")[0] == 0
+        assert rvctl(b, "get", ref, "--path", "rdma", "-o", "-")[0] == 0
+        assert rvctl(a, "kill-switch", "sideways")[0] == 2
+        assert rvctl(a, "log-level", "debug")[0] == 0 and rvctl(a, "log-level", "loud")[0] == 2
+        assert a.stop() == 0 and b.stop() == 0
+
+
+def test_the_kill_switch_in_the_environment():
+    for name, value, on in (("VELO_RDMA_RENDEZVOUS_DISABLE", "YES", True), ("RVD_RDMA_DISABLE", "1", True),
+                            ("VELO_RDMA_RENDEZVOUS_DISABLE", "2", False)):
+        with Daemon("a", env={name: value}) as a:
+            assert json.loads(rvctl(a, "kill-switch", "status", "--json")[1])["kill_switch"] is on
+            assert a.stop() == 0
+
+
+def test_drain_refuses_new_work_and_waits_for_what_runs():
+    with Daemon("a") as a, Daemon("b") as b:
+        ref = rvctl(a, "put", "-", "--refs", "9", data=b"d" * 100000)[1].decode().strip()
+        assert rvctl(b, "get", ref, "-o", "-")[0] == 0
+        assert rvctl(a, "drain", "--wait", "--timeout", "20s")[0] == 0
+        assert json.loads(rvctl(a, "status", "--json")[1])["draining"] is True
+        rc, _, err = rvctl(a, "put", "-", data=b"x")
+        assert rc != 0 and "shutting down" in err, err
+        rc, _, err = rvctl(b, "stat", ref)
+        assert rc != 0 and "shutting down" in err, err
+        rc, out, _ = rvctl(b, "get", ref, "-o", "-")  # what is staged can still be fetched, in chunks
+        assert rc == 0 and out == b"d" * 100000
+        assert a.stop() == 0 and b.stop() == 0
+
+
+if __name__ == "__main__":
+    main(globals())

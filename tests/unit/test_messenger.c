@@ -1,0 +1,1392 @@
+/* Velo's protocol on a scripted carrier: what we ask peers, and what we answer them. */
+#include "tests/unit/messenger_fixture.h"
+
+#include "control/messenger/headers.h"
+#include "dataplane/rendezvous/descriptor.h"
+
+#define CONSUMER 4242u
+
+/* Outbound: routes. */
+
+static void the_first_frame_is_hello_and_then_the_calls_that_waited(void **state)
+{
+	uint64_t owner = add_peer(1, false);
+	struct fake_ask *a = call_peer(RV_PEER_METADATA, owner), *b = call_peer(RV_PEER_REF, owner);
+	struct fake_link *l = fake_carrier_link(&carrier, 0);
+	struct request hello, r;
+	struct rv_peer_info pi;
+	const char *why;
+
+	(void)state;
+	assert_int_equal(carrier.dials, 1);
+	assert_string_equal(l->host, "192.0.2.7");
+	assert_int_equal(l->port, 7471);
+	assert_true(fake_link_quiet(l));
+	fake_link_connected(l, 0);
+	hello = need_request(l, "_hello");
+	assert_int_equal(hello.kind, RV_CALL_UNARY);
+	assert_int_equal(rv_body_hello_decode(hello.body, hello.body_len, &pi, &why), 0);
+	assert_int_equal(pi.instance[0], 0xee);
+	rv_peer_info_fini(&pi);
+	assert_true(fake_link_quiet(l)); /* nothing before the answer */
+	hello_answer(l, &hello.id, -1, false);
+	r = need_request(l, "_rv_metadata");
+	respond_text(l, &r.id, 0, "{\"total_len\":5,\"refcount\":1,\"pinned\":true}");
+	r = need_request(l, "_rv_ref");
+	respond(l, &r.id, 0, NULL, 0);
+	assert_int_equal(call_outcome(a).meta.total_len, 5);
+	assert_int_equal(call_outcome(b).rc, 0);
+}
+
+static void a_hello_that_is_refused_is_an_answer_too(void **state)
+{
+	uint64_t owner = add_peer(1, false);
+	struct fake_ask *a = call_peer(RV_PEER_METADATA, owner);
+	struct fake_link *l = fake_carrier_link(&carrier, 0);
+	struct request r;
+
+	(void)state;
+	fake_link_connected(l, 0);
+	r = need_request(l, "_hello");
+	ack(l, &r.id, true, "Handler '_hello' not found");
+	r = need_request(l, "_rv_metadata");
+	respond_text(l, &r.id, 1, "x");
+	assert_int_equal(call_outcome(a).rc, -EREMOTEIO);
+}
+
+static void a_peer_that_never_answers_hello_is_given_up(void **state)
+{
+	uint64_t owner = add_peer(1, false);
+	struct fake_ask *a = call_peer(RV_PEER_METADATA, owner);
+	struct fake_link *l = fake_carrier_link(&carrier, 0);
+
+	(void)state;
+	fake_link_connected(l, 0);
+	fake_engine_advance(&w, CALL_NS);
+	assert_int_equal(call_outcome(a).rc, -ETIMEDOUT);
+	fake_engine_advance(&w, RV_SEC(30));
+	assert_true(l->closing);
+}
+
+static void a_refused_connection_fails_who_waits_and_is_left_alone_for_a_while(void **state)
+{
+	uint64_t owner = add_peer(1, false);
+	struct fake_ask *a = call_peer(RV_PEER_METADATA, owner),
+			*b = call_peer(RV_PEER_ACQUIRE, owner);
+	struct rv_peer_call pc;
+
+	(void)state;
+	fake_link_connected(fake_carrier_link(&carrier, 0), -ECONNREFUSED);
+	pc = call_outcome(a);
+	assert_int_equal(pc.rc, -EHOSTUNREACH);
+	assert_string_equal(pc.text, "owner at 192.0.2.7:7471: connection refused");
+	assert_int_equal(call_outcome(b).rc, -EHOSTUNREACH);
+	fake_engine_advance(&w, RV_MS(49));
+	assert_int_equal(call_outcome(call_peer(RV_PEER_METADATA, owner)).rc, -EHOSTUNREACH);
+	assert_int_equal(carrier.dials, 1);
+	fake_engine_advance(&w, RV_MS(30)); /* 50 ms and up to 25 by chance */
+	a = call_peer(RV_PEER_METADATA, owner);
+	assert_int_equal(carrier.dials, 2);
+	fake_link_connected(fake_carrier_link(&carrier, 1), -ECONNREFUSED);
+	call_outcome(a);
+	fake_engine_advance(&w, RV_MS(99));
+	assert_int_equal(call_outcome(call_peer(RV_PEER_METADATA, owner)).rc, -EHOSTUNREACH);
+	assert_int_equal(carrier.dials, 2); /* twice as long */
+	fake_engine_advance(&w, RV_MS(30));
+	a = call_peer(RV_PEER_METADATA, owner);
+	assert_int_equal(carrier.dials, 3);
+	{
+		struct fake_link *l = greet();
+		struct request r = need_request(l, "_rv_metadata");
+
+		respond_text(l, &r.id, 0, "{\"total_len\":5,\"refcount\":1,\"pinned\":true}");
+		assert_int_equal(call_outcome(a).rc, 0);
+		fake_link_closed(l, 0); /* a connection that worked is made again at once */
+		a = call_peer(RV_PEER_METADATA, owner);
+		assert_int_equal(carrier.dials, 4);
+	}
+	fake_link_connected(fake_carrier_link(&carrier, 3), -ECONNREFUSED);
+	call_outcome(a);
+}
+
+static void an_owner_nobody_knows_is_said_to_be_unknown(void **state)
+{
+	struct rv_peer_call pc = call_outcome(call_peer(RV_PEER_ACQUIRE, 987654321));
+
+	(void)state;
+	assert_int_equal(pc.rc, -EHOSTUNREACH);
+	assert_non_null(strstr(pc.text, "987654321"));
+	assert_int_equal(carrier.dials, 0);
+}
+
+static void without_memory_to_dial_the_owner_is_unreachable(void **state)
+{
+	uint64_t owner = add_peer(1, false);
+
+	(void)state;
+	carrier.no_dial = true;
+	assert_int_equal(call_outcome(call_peer(RV_PEER_METADATA, owner)).rc, -EHOSTUNREACH);
+}
+
+/* Outbound: answers. */
+
+static struct fake_link *up(uint64_t owner)
+{
+	struct fake_ask *a = call_peer(RV_PEER_METADATA, owner);
+	struct fake_link *l = greet();
+	struct request r = need_request(l, "_rv_metadata");
+
+	respond_text(l, &r.id, 0, "{\"total_len\":5,\"refcount\":1,\"pinned\":true}");
+	assert_int_equal(call_outcome(a).rc, 0);
+	return l;
+}
+
+enum how { BY_RESPONSE, BY_ERROR, BY_ACK, BY_NACK };
+
+#define READY \
+	"{\"Ready\":{\"lease_id\":7,\"transfer_id\":8,\"total_len\":1200000,\"chunk_size\":524288,\"chunk_count\":3}}"
+#define RDMA "{\"Rdma\":{\"lease_id\":9,\"descriptor\":[1,2,3],\"lease_timeout_ms\":400}}"
+#define META "{\"total_len\":5,\"refcount\":1,\"pinned\":true}"
+#define GONE "rendezvous handle not found: DataHandle(worker=1, local=2): released"
+
+static const struct {
+	enum rv_peer_op op;
+	enum how how;
+	const char *text;
+	int rc;
+	enum rv_peer_answer answer;
+} answers[] = {
+	{RV_PEER_ACQUIRE, BY_RESPONSE, READY, 0, RV_ANSWER_READY},
+	{RV_PEER_ACQUIRE, BY_ACK, READY, 0, RV_ANSWER_READY},
+	{RV_PEER_ACQUIRE, BY_RESPONSE, RDMA, 0, RV_ANSWER_RDMA},
+	{RV_PEER_ACQUIRE, BY_RESPONSE, "{}", -EPROTO, RV_ANSWER_NONE},
+	{RV_PEER_ACQUIRE, BY_RESPONSE, "", -EPROTO, RV_ANSWER_NONE},
+	{RV_PEER_ACQUIRE, BY_ERROR, GONE, -ENOENT, RV_ANSWER_NONE},
+	{RV_PEER_ACQUIRE, BY_NACK, GONE, -ENOENT, RV_ANSWER_NONE},
+	{RV_PEER_ACQUIRE, BY_ERROR, "slot vanished after lock acquire", -ENOENT, RV_ANSWER_NONE},
+	{RV_PEER_ACQUIRE, BY_ERROR, "rendezvous owner busy", -EREMOTEIO, RV_ANSWER_NONE},
+	{RV_PEER_ACQUIRE, BY_NACK, "Handler '_rv_acquire' not found", -EREMOTEIO, RV_ANSWER_NONE},
+	{RV_PEER_METADATA, BY_RESPONSE, META, 0, RV_ANSWER_NONE},
+	{RV_PEER_METADATA, BY_RESPONSE, READY, -EPROTO, RV_ANSWER_NONE},
+	{RV_PEER_METADATA, BY_ERROR, GONE, -ENOENT, RV_ANSWER_NONE},
+	{RV_PEER_REF, BY_RESPONSE, "", 0, RV_ANSWER_NONE},
+	{RV_PEER_REF, BY_ERROR, "_rv_ref: handle not found: DataHandle(worker=1, local=2)", -ENOENT,
+	 RV_ANSWER_NONE},
+};
+
+static void an_answer_is_a_response_or_an_ack(void **state)
+{
+	uint64_t owner = add_peer(1, false);
+	struct fake_link *l = up(owner);
+
+	(void)state;
+	for (size_t i = 0; i < RV_ARRAY_NR(answers); i++) {
+		struct fake_ask *a = call_peer(answers[i].op, owner);
+		struct request r;
+		struct rv_peer_call pc;
+
+		r = take_request(l);
+		fake_engine_advance(&w, RV_MS(3));
+		if (answers[i].how == BY_ACK || answers[i].how == BY_NACK)
+			ack(l, &r.id, answers[i].how == BY_NACK, answers[i].text);
+		else
+			respond_text(l, &r.id, answers[i].how == BY_ERROR ? 7 : 0, answers[i].text);
+		pc = call_outcome(a);
+		if (pc.rc != answers[i].rc || pc.answer != answers[i].answer)
+			fail_msg("row %zu: %d", i, pc.rc);
+		assert_int_equal(pc.replied_ns - pc.sent_ns, RV_MS(3));
+		if (answers[i].how == BY_ERROR || answers[i].how == BY_NACK) {
+			assert_int_equal(memcmp(pc.text, "owner: ", 7), 0);
+			assert_string_equal(pc.text + 7, answers[i].text);
+		}
+	}
+}
+
+static void what_an_acquire_was_granted_comes_back_whole(void **state)
+{
+	uint64_t owner = add_peer(1, false);
+	struct fake_link *l = up(owner);
+	struct fake_ask *a = call_peer(RV_PEER_ACQUIRE, owner);
+	struct request r = take_request(l);
+	struct rv_peer_call pc;
+
+	(void)state;
+	assert_string_equal(r.name, "_rv_acquire");
+	assert_non_null(strstr(r.body, "\"rdma\":null"));
+	respond_text(l, &r.id, 0, READY);
+	pc = call_outcome(a);
+	assert_int_equal(pc.ready.lease_id, 7);
+	assert_int_equal(pc.ready.transfer_id, 8);
+	assert_int_equal(pc.ready.total_len, 1200000);
+	assert_int_equal(pc.ready.chunk_size, 524288);
+	assert_int_equal(pc.ready.chunk_count, 3);
+	a = call_peer(RV_PEER_ACQUIRE, owner);
+	r = take_request(l);
+	respond_text(l, &r.id, 0, RDMA);
+	pc = call_outcome(a);
+	assert_int_equal(pc.rdma.lease_id, 9);
+	assert_int_equal(pc.rdma.lease_timeout_ms, 400);
+	assert_int_equal(pc.rdma.desc_len, 3);
+	assert_memory_equal(pc.rdma.desc, "\1\2\3", 3);
+}
+
+static void a_deadline_for_a_chunked_lease_travels_in_the_headers(void **state)
+{
+	uint64_t owner = add_peer(1, false), ms;
+	struct fake_link *l = up(owner);
+	struct rv_peer_call pc = {.op = RV_PEER_ACQUIRE,
+				  .handle = {owner, 64},
+				  .deadline_ns = RV_NEVER,
+				  .lease_ms = 1500};
+	struct fake_ask *a = fake_call_start(&w, rv_messenger_calls(mess), &pc);
+	struct rv_request_header h;
+	struct fake_sent *sent;
+	struct rv_msg_id id;
+
+	(void)state;
+	fake_engine_run(&w);
+	sent = fake_link_take(l);
+	assert_int_equal(rv_request_header_decode(sent->header, sent->header_len, &h), 0);
+	assert_true(rv_headers_find_ms(h.headers, h.headers_len, RV_HEADER_LEASE_MS, &ms));
+	assert_int_equal(ms, 1500);
+	id = h.id;
+	fake_sent_free(sent);
+	respond_text(l, &id, 1, GONE);
+	call_outcome(a);
+	a = call_peer(RV_PEER_ACQUIRE, owner); /* and is not there when nobody wants one */
+	sent = fake_link_take(l);
+	assert_int_equal(rv_request_header_decode(sent->header, sent->header_len, &h), 0);
+	assert_int_equal(h.headers_len, 0);
+	id = h.id;
+	fake_sent_free(sent);
+	respond_text(l, &id, 1, GONE);
+	call_outcome(a);
+}
+
+static void a_descriptor_too_long_for_us_leaves_its_lease(void **state)
+{
+	uint64_t owner = add_peer(1, false);
+	struct fake_link *l = up(owner);
+	struct fake_ask *a = call_peer(RV_PEER_ACQUIRE, owner);
+	struct request r = take_request(l);
+	static char body[8192];
+	size_t n =
+		(size_t)snprintf(body, sizeof(body), "{\"Rdma\":{\"lease_id\":9,\"descriptor\":[1");
+	struct rv_peer_call pc;
+
+	(void)state;
+	for (unsigned i = 0; i < 2000; i++)
+		n += (size_t)snprintf(body + n, sizeof(body) - n, ",1");
+	snprintf(body + n, sizeof(body) - n, "],\"lease_timeout_ms\":400}}");
+	respond_text(l, &r.id, 0, body);
+	pc = call_outcome(a);
+	assert_int_equal(pc.rc, 0);
+	assert_int_equal(pc.rdma.lease_id, 9);
+	assert_int_equal(pc.rdma.desc_len, 0);
+}
+
+static void foreign_stale_and_repeated_ids_are_dropped(void **state)
+{
+	uint64_t owner = add_peer(1, false);
+	struct fake_link *l = up(owner), *other = fake_link_accept(&carrier);
+	struct fake_ask *a = call_peer(RV_PEER_METADATA, owner);
+	struct request r = take_request(l);
+
+	(void)state;
+	for (unsigned bit = 0; bit < 128; bit++) {
+		struct rv_msg_id id = r.id;
+
+		id.b[bit / 8] ^= (uint8_t)(1u << bit % 8);
+		respond_text(l, &id, 0, META);
+		ack(other, &id, true, "no");
+	}
+	assert_false(a->back);
+	respond_text(other, &r.id, 0, META); /* on whatever connection */
+	assert_int_equal(call_outcome(a).rc, 0);
+	respond_text(l, &r.id, 1, "again");
+	respond_text(l, &r.id, 0, META);
+	assert_true(l->open);
+}
+
+static void headers_that_do_not_parse_are_dropped_and_the_connection_stays(void **state)
+{
+	static const unsigned types[] = {RV_FRAME_MESSAGE, RV_FRAME_RESPONSE, RV_FRAME_ACK,
+					 RV_FRAME_EVENT, RV_FRAME_SHUTTING_DOWN};
+	struct fake_link *l = fake_link_accept(&carrier);
+	uint8_t junk[40];
+
+	(void)state;
+	memset(junk, 0xff, sizeof(junk));
+	for (size_t i = 0; i < RV_ARRAY_NR(types); i++)
+		for (size_t len = 0; len <= sizeof(junk); len++)
+			fake_link_frame(l, types[i], junk, len, "x", 1);
+	fake_engine_run(&w);
+	assert_true(fake_link_quiet(l));
+	assert_false(l->closing);
+}
+
+static void shutting_down_fails_the_call_it_names(void **state)
+{
+	uint64_t owner = add_peer(1, false);
+	struct fake_link *l = up(owner);
+	struct fake_ask *a = call_peer(RV_PEER_METADATA, owner),
+			*b = call_peer(RV_PEER_METADATA, owner);
+	struct fake_sent *s = fake_link_take(l);
+	struct rv_peer_call pc;
+	struct request r;
+
+	(void)state;
+	fake_link_frame(l, RV_FRAME_SHUTTING_DOWN, s->header, s->header_len, NULL,
+			0); /* the header verbatim */
+	fake_sent_free(s);
+	pc = call_outcome(a);
+	assert_int_equal(pc.rc, -ESHUTDOWN);
+	assert_non_null(strstr(pc.text, "shutting down"));
+	r = take_request(l);
+	assert_false(b->back);
+	respond_text(l, &r.id, 0, META); /* the connection is good for others */
+	assert_int_equal(call_outcome(b).rc, 0);
+}
+
+static void a_connection_that_closes_fails_its_calls_and_the_next_call_dials(void **state)
+{
+	uint64_t owner = add_peer(1, false);
+	struct fake_link *l = up(owner);
+	struct fake_ask *a = call_peer(RV_PEER_METADATA, owner),
+			*b = call_peer(RV_PEER_ACQUIRE, owner);
+	struct rv_peer_call pc;
+
+	(void)state;
+	fake_link_closed(l, -ECONNRESET);
+	pc = call_outcome(a);
+	assert_int_equal(pc.rc, -ECONNRESET);
+	assert_true(pc.text[0]);
+	assert_int_equal(call_outcome(b).rc, -ECONNRESET);
+	a = call_peer(RV_PEER_METADATA, owner);
+	assert_int_equal(carrier.dials, 2);
+	fake_link_connected(fake_carrier_link(&carrier, 1), -ECONNREFUSED);
+	call_outcome(a);
+}
+
+static void a_call_ends_at_its_deadline_in_every_state(void **state)
+{
+	uint64_t owner = add_peer(1, false);
+	struct fake_ask *a = call_peer(RV_PEER_METADATA, owner);
+	struct rv_peer_call pc;
+	struct fake_link *l;
+
+	(void)state;
+	fake_engine_advance(&w, CALL_NS - RV_MS(1));
+	assert_false(a->back);
+	fake_engine_advance(&w, RV_MS(1)); /* still dialing */
+	pc = call_outcome(a);
+	assert_int_equal(pc.rc, -ETIMEDOUT);
+	assert_non_null(strstr(pc.text, "192.0.2.7:7471"));
+	l = greet();
+	assert_true(fake_link_quiet(l)); /* it is not sent any more */
+	a = call_peer(RV_PEER_METADATA, owner);
+	take_request(l);
+	fake_engine_advance(&w, CALL_NS);
+	assert_int_equal(call_outcome(a).rc, -ETIMEDOUT);
+}
+
+static void an_acquire_granted_too_late_is_detached(void **state)
+{
+	static const struct {
+		const char *grant;
+		uint64_t lease;
+	} grants[] = {{READY, 7}, {RDMA, 9}};
+	uint64_t owner = add_peer(1, false);
+	struct fake_link *l = up(owner);
+
+	(void)state;
+	for (size_t i = 0; i < RV_ARRAY_NR(grants); i++) {
+		struct fake_ask *a = call_peer(RV_PEER_ACQUIRE, owner);
+		struct request r = take_request(l), d;
+		struct rv_body_lease b;
+		const char *why;
+
+		fake_engine_advance(&w, CALL_NS);
+		assert_int_equal(call_outcome(a).rc, -ETIMEDOUT);
+		fake_engine_advance(&w, RV_SEC(20));
+		respond_text(l, &r.id, 0, grants[i].grant);
+		d = take_request(l);
+		assert_string_equal(d.name, "_rv_detach");
+		assert_int_equal(d.kind, RV_CALL_FIRE);
+		assert_int_equal(rv_body_lease_decode(d.body, d.body_len, &b, &why), 0);
+		assert_int_equal(b.lease_id, grants[i].lease);
+		assert_int_equal(b.handle.worker, owner);
+		assert_int_equal(b.handle.local, 64);
+	}
+	/* A refusal, or an answer after a minute, has nothing to detach. */
+	for (unsigned i = 0; i < 2; i++) {
+		struct fake_ask *a = call_peer(RV_PEER_ACQUIRE, owner);
+		struct request r = take_request(l);
+
+		fake_engine_advance(&w, CALL_NS);
+		call_outcome(a);
+		fake_engine_advance(&w, i ? RV_SEC(61) : 0);
+		respond_text(l, &r.id, i ? 0 : 1, i ? READY : GONE);
+		assert_true(fake_link_quiet(l));
+	}
+}
+
+static const struct {
+	enum rv_peer_op op;
+	const char *name;
+} lease_ops[] = {{RV_PEER_RENEW, "_rv_lease_renew"},
+		 {RV_PEER_DETACH, "_rv_detach"},
+		 {RV_PEER_RELEASE, "_rv_release"}};
+
+static void lease_operations_go_one_way_or_with_an_ack(void **state)
+{
+	uint64_t owner = add_peer(1, false);
+	struct fake_link *l = up(owner);
+
+	(void)state;
+	for (size_t i = 0; i < RV_ARRAY_NR(lease_ops); i++) {
+		struct fake_ask *a = call_peer(lease_ops[i].op, owner);
+		struct request r = take_request(l);
+		struct rv_peer_call pc = {.op = lease_ops[i].op,
+					  .handle = {owner, 64},
+					  .lease_id = 55,
+					  .sync = true,
+					  .deadline_ns = RV_NEVER};
+
+		assert_string_equal(r.name, lease_ops[i].name);
+		assert_int_equal(r.kind, RV_CALL_FIRE);
+		assert_int_equal(call_outcome(a).rc, 0); /* over once sent */
+		a = fake_call_start(&w, rv_messenger_calls(mess), &pc);
+		fake_engine_run(&w);
+		r = take_request(l);
+		assert_int_equal(r.kind, RV_CALL_SYNC);
+		assert_false(a->back);
+		ack(l, &r.id, i == 1, i == 1 ? "rendezvous lease is over: lease lost" : "");
+		assert_int_equal(call_outcome(a).rc, i == 1 ? -EREMOTEIO : 0);
+	}
+}
+
+static void a_detach_outlives_the_deadline_of_its_get(void **state)
+{
+	uint64_t owner = add_peer(1, false);
+	struct rv_peer_call pc = {.op = RV_PEER_DETACH,
+				  .handle = {owner, 64},
+				  .lease_id = 55,
+				  .deadline_ns = 1};
+	struct fake_ask *a = fake_call_start(&w, rv_messenger_calls(mess), &pc);
+	struct fake_link *l;
+
+	(void)state;
+	fake_engine_advance(&w, RV_SEC(9));
+	assert_false(a->back);
+	l = greet();
+	need_request(l, "_rv_detach");
+	assert_int_equal(call_outcome(a).rc, 0);
+}
+
+/* Who answers there. */
+
+static void another_node_at_that_address_is_only_asked_for_the_cause(void **state)
+{
+	uint64_t owner = add_peer(1, true);
+	struct fake_ask *a = call_peer(RV_PEER_METADATA, owner);
+	struct fake_link *l = fake_carrier_link(&carrier, 0);
+	struct request r;
+	struct rv_peer_call pc;
+
+	(void)state;
+	fake_link_connected(l, 0);
+	r = need_request(l, "_hello");
+	hello_answer(l, &r.id, 2, true);
+	r = need_request(l, "_rv_metadata");
+	respond_text(l, &r.id, 1,
+		     "rendezvous handle not found: DataHandle(worker=1, local=2): owner restarted");
+	pc = call_outcome(a);
+	assert_int_equal(pc.rc, -ENOENT);
+	assert_non_null(strstr(pc.text, "owner restarted"));
+	assert_non_null(rv_peers_find(rv_messenger_peers(mess),
+				      peer_worker(2))); /* who answered is known now */
+
+	a = call_peer(RV_PEER_ACQUIRE, owner);
+	r = take_request(l);
+	assert_string_equal(r.name, "_rv_metadata"); /* no lease is taken there */
+	respond_text(l, &r.id, 0, META);
+	pc = call_outcome(a);
+	assert_int_equal(pc.rc, -ENOENT);
+	assert_int_equal(pc.answer, RV_ANSWER_NONE);
+	assert_non_null(strstr(pc.text, "other owner"));
+}
+
+static void who_says_that_it_is_the_owner_is(void **state)
+{
+	uint64_t owner = add_peer(1, true);
+	struct fake_ask *a = call_peer(RV_PEER_ACQUIRE, owner);
+	struct fake_link *l = fake_carrier_link(&carrier, 0);
+	struct request r;
+
+	(void)state;
+	fake_link_connected(l, 0);
+	r = need_request(l, "_hello");
+	hello_answer(l, &r.id, 1, true);
+	r = need_request(l, "_rv_acquire");
+	respond_text(l, &r.id, 0, READY);
+	assert_int_equal(call_outcome(a).rc, 0);
+}
+
+/* Connecting by address. */
+
+static struct connects {
+	unsigned nr;
+	struct rv_connect_result last;
+	char why[160];
+} connects;
+
+static void connected(void *ctx, const struct rv_connect_result *r)
+{
+	struct connects *c = ctx;
+
+	c->nr++;
+	c->last = *r;
+	snprintf(c->why, sizeof(c->why), "%s", r->why);
+}
+
+static void connect_to(const char *host, uint64_t expected)
+{
+	connects.nr = 0;
+	rv_messenger_connect(mess, host, 7000, expected, NULL, fake_now_ns + RV_SEC(3), connected,
+			     &connects);
+	fake_engine_run(&w);
+}
+
+static void connecting_to_whoever_answers_tells_who_that_is(void **state)
+{
+	struct fake_link *l;
+	struct request r;
+
+	(void)state;
+	connect_to("192.0.2.9", 0);
+	l = fake_carrier_link(&carrier, 0);
+	assert_string_equal(l->host, "192.0.2.9");
+	assert_int_equal(l->port, 7000);
+	fake_link_connected(l, 0);
+	r = need_request(l, "_hello");
+	hello_answer(l, &r.id, 3, true);
+	assert_int_equal(connects.nr, 1);
+	assert_int_equal(connects.last.rc, 0);
+	assert_true(connects.last.told);
+	assert_int_equal(connects.last.worker, peer_worker(3));
+	assert_true(l->closing); /* it was only asked who it is */
+}
+
+/* Two people ask at once who is at two addresses. */
+static void nobody_is_told_who_answers_at_another_address(void **state)
+{
+	static struct connects a, b;
+	struct fake_link *l;
+	struct request r;
+
+	(void)state;
+	memset(&a, 0, sizeof(a));
+	memset(&b, 0, sizeof(b));
+	rv_messenger_connect(mess, "192.0.2.9", 7000, 0, NULL, fake_now_ns + RV_SEC(3), connected,
+			     &a);
+	rv_messenger_connect(mess, "192.0.2.10", 7000, 0, NULL, fake_now_ns + RV_SEC(3), connected,
+			     &b);
+	fake_engine_run(&w);
+	for (unsigned i = 0; i < carrier.link_nr; i++) {
+		l = fake_carrier_link(&carrier, i);
+		if (l->closing) {
+			fake_link_closed(l, l->close_rc);
+			continue;
+		}
+		fake_link_connected(l, 0);
+		r = need_request(l, "_hello");
+		hello_answer(l, &r.id, strcmp(l->host, "192.0.2.9") == 0 ? 3 : 4, true);
+	}
+	fake_engine_advance(&w, RV_SEC(4));
+	assert_int_equal(a.nr, 1);
+	assert_int_equal(b.nr, 1);
+	assert_true(a.last.rc < 0 || a.last.worker == peer_worker(3));
+	assert_true(b.last.rc < 0 || b.last.worker == peer_worker(4));
+}
+
+static void a_stock_node_does_not_say_who_it_is(void **state)
+{
+	(void)state;
+	connect_to("192.0.2.9", 55555);
+	greet();
+	assert_int_equal(connects.nr, 1);
+	assert_int_equal(connects.last.rc, 0);
+	assert_false(connects.last.told);
+	assert_int_equal(connects.last.worker, 55555);
+	connect_to("192.0.2.9", 55555); /* it is up: no second connection */
+	assert_int_equal(connects.nr, 1);
+	assert_int_equal(carrier.dials, 1);
+}
+
+static void connecting_fails_with_words_or_at_its_deadline(void **state)
+{
+	(void)state;
+	connect_to("192.0.2.9", 55555);
+	fake_link_connected(fake_carrier_link(&carrier, 0), -ECONNREFUSED);
+	assert_int_equal(connects.nr, 1);
+	assert_int_equal(connects.last.rc, -EHOSTUNREACH);
+	assert_string_equal(connects.why, "192.0.2.9:7000: connection refused");
+	connect_to("192.0.2.9", 55555); /* asked for by a person: no backoff */
+	assert_int_equal(carrier.dials, 2);
+	fake_engine_advance(&w, RV_SEC(3));
+	assert_int_equal(connects.nr, 1);
+	assert_int_equal(connects.last.rc, -ETIMEDOUT);
+	fake_link_connected(fake_carrier_link(&carrier, 1), -ETIMEDOUT);
+	assert_int_equal(connects.nr, 1);
+	connect_to(
+		"a name much too long for an address "
+		"................................................................................................"
+		"................................................................................................"
+		"................................................................................................",
+		55555);
+	assert_int_equal(connects.nr, 1);
+	assert_true(connects.last.rc < 0);
+}
+
+/* "What is known and works is not re-pointed by a reference": its advertised address differs from the dialed one. */
+static void a_reference_to_a_peer_that_is_up_keeps_its_connection(void **state)
+{
+	struct fake_link *l;
+	struct request r;
+	struct fake_ask *a;
+
+	(void)state;
+	connect_to("192.0.2.9", peer_worker(1));
+	l = fake_carrier_link(&carrier, 0);
+	fake_link_connected(l, 0);
+	r = need_request(l, "_hello");
+	hello_answer(l, &r.id, 1, true); /* and says that it is to be dialed at 192.0.2.7 */
+	assert_int_equal(connects.last.rc, 0);
+	a = call_peer(RV_PEER_ACQUIRE, peer_worker(1));
+	r = take_request(l);
+	connect_to("192.0.2.9", peer_worker(1)); /* the next get by the same reference */
+	if (l->closing)
+		fake_link_closed(l, l->close_rc);
+	else
+		respond_text(l, &r.id, 0, READY);
+	assert_int_equal(call_outcome(a).rc, 0);
+	assert_int_equal(connects.nr, 1);
+	assert_int_equal(carrier.dials, 1);
+}
+
+/* Another node answers there, so what is known does not work: a reference to elsewhere is followed. */
+static void a_reference_re_points_a_peer_that_is_not_where_it_was_looked_for(void **state)
+{
+	struct fake_link *l;
+	struct request r;
+
+	(void)state;
+	connect_to("192.0.2.9", peer_worker(1));
+	l = fake_carrier_link(&carrier, 0);
+	fake_link_connected(l, 0);
+	r = need_request(l, "_hello");
+	hello_answer(l, &r.id, 2, true);
+	connect_to("192.0.2.10", peer_worker(1));
+	assert_int_equal(carrier.dials, 2);
+	l = fake_carrier_link(&carrier, 1);
+	assert_string_equal(l->host, "192.0.2.10");
+	fake_link_connected(l, 0);
+	r = need_request(l, "_hello");
+	hello_answer(l, &r.id, 1, true);
+	assert_int_equal(connects.last.rc, 0);
+	assert_int_equal(connects.last.worker, peer_worker(1));
+}
+
+/* The old connection's end is told after the new one is up: its `_hello` is not the new one's. */
+static void an_old_connections_hello_does_not_end_the_new_connection(void **state)
+{
+	struct fake_link *first, *second;
+	struct request r;
+
+	(void)state;
+	connect_to("192.0.2.9", 55555);
+	first = fake_carrier_link(&carrier, 0);
+	fake_link_connected(first, 0);
+	need_request(first, "_hello"); /* never answered */
+	connect_to("192.0.2.10", 55555);
+	assert_true(first->closing);
+	second = fake_carrier_link(&carrier, 1);
+	fake_link_connected(second, 0);
+	r = need_request(second, "_hello");
+	fake_link_closed(first, -ECONNRESET);
+	fake_engine_run(&w);
+	assert_false(second->closing);
+	hello_answer(second, &r.id, -1, false);
+	assert_true(connects.nr > 0);
+	assert_int_equal(connects.last.rc, 0);
+}
+
+static void stopping_fails_everything_that_waits_for_a_peer(void **state)
+{
+	uint64_t owner = add_peer(1, false);
+	struct fake_ask *a = call_peer(RV_PEER_METADATA, owner);
+	bool told;
+
+	(void)state;
+	connect_to("192.0.2.9", 55555);
+	rv_messenger_stop(mess);
+	fake_engine_run(&w);
+	told = a->back && connects.nr == 1;
+	if (!told) {
+		fake_link_connected(fake_carrier_link(&carrier, 0), -ECONNRESET);
+		fake_link_connected(fake_carrier_link(&carrier, 1), -ECONNRESET);
+	}
+	assert_true(call_outcome(a).rc < 0);
+	assert_true(told);
+}
+
+static void a_stopped_messenger_dials_nobody(void **state)
+{
+	uint64_t owner = add_peer(1, false);
+
+	(void)state;
+	rv_messenger_stop(mess);
+	assert_int_equal(call_outcome(call_peer(RV_PEER_METADATA, owner)).rc, -EHOSTUNREACH);
+	assert_int_equal(carrier.dials, 0);
+}
+
+/* Inbound. */
+
+static struct fake_link *in;
+
+static int setup_in(void **state)
+{
+	setup(state);
+	in = fake_link_accept(&carrier);
+	return 0;
+}
+
+/* What we answered: "ok TEXT", "error TEXT", "ack TEXT", "nack TEXT", "down", or "" for nothing. */
+static const char *answered(uint16_t slot)
+{
+	static char text[4096];
+	struct fake_sent *s;
+	struct rv_msg_id want = rv_msg_id_make(CONSUMER, slot, 1);
+
+	fake_engine_run(&w);
+	if (fake_link_quiet(in))
+		return "";
+	s = fake_link_take(in);
+	switch (s->type) {
+	case RV_FRAME_RESPONSE: {
+		struct rv_response_header h;
+
+		assert_int_equal(rv_response_header_decode(s->header, s->header_len, &h), 0);
+		assert_true(rv_msg_id_equal(&h.id, &want));
+		assert_int_equal(h.headers_len, 0);
+		snprintf(text, sizeof(text), "%s%.*s", h.outcome ? "error " : "ok ",
+			 (int)s->payload_len, (const char *)s->payload);
+		break;
+	}
+	case RV_FRAME_ACK: {
+		struct rv_ack_header h;
+
+		assert_int_equal(rv_ack_header_decode(s->header, s->header_len, &h), 0);
+		assert_true(rv_msg_id_equal(&h.id, &want));
+		assert_false(h.event);
+		snprintf(text, sizeof(text), "%s%.*s", h.error ? "nack " : "ack ",
+			 (int)s->payload_len, (const char *)s->payload);
+		break;
+	}
+	case RV_FRAME_SHUTTING_DOWN:
+		assert_int_equal(s->payload_len, 0);
+		snprintf(text, sizeof(text), "down");
+		break;
+	default:
+		fail_msg("a frame of type %u", s->type);
+	}
+	fake_sent_free(s);
+	return text;
+}
+
+static const char *ask(enum rv_call_kind kind, const char *name, const char *body)
+{
+	static uint16_t slot;
+
+	request(in, CONSUMER, ++slot, kind, name, body);
+	return answered(slot);
+}
+
+static void assert_starts(const char *text, const char *start)
+{
+	if (strncmp(text, start, strlen(start)) != 0)
+		fail_msg("\"%s\" does not start with \"%s\"", text, start);
+}
+
+#define FIRE  RV_CALL_FIRE
+#define SYNC  RV_CALL_SYNC
+#define UNARY RV_CALL_UNARY
+#define H     "{\"handle\":{\"hi\":77,\"lo\":64}}"
+#define L     "{\"handle\":{\"hi\":77,\"lo\":64},\"lease_id\":1}"
+#define LOST  "rendezvous lease is over: lease lost"
+
+/* PROTOCOL 5: each kind on each sort of handler. Nothing is staged. */
+static const struct {
+	enum rv_call_kind kind;
+	const char *name, *body, *answer;
+} kinds[] = {
+	{UNARY, "nobody", "", "nack Handler 'nobody' not found"},
+	{SYNC, "nobody", "", "nack Handler 'nobody' not found"},
+	{FIRE, "nobody", "", ""},
+	{UNARY, "_rv_pul", "", "nack Handler '_rv_pul' not found"},
+	{UNARY, "_rv_pulll", "", "nack Handler '_rv_pulll' not found"},
+
+	{UNARY, "_rv_metadata", H,
+	 "error rendezvous handle not found: DataHandle(worker=77, local=64)"},
+	{SYNC, "_rv_metadata", H,
+	 "nack rendezvous handle not found: DataHandle(worker=77, local=64)"},
+	{FIRE, "_rv_metadata", H, ""},
+	{UNARY, "_rv_metadata", "{", "error Failed to deserialize input: "},
+	{UNARY, "_rv_metadata", "", "error Failed to deserialize input: "},
+	{UNARY, "_rv_acquire", "{", "error Failed to deserialize input: "},
+	{UNARY, "_rv_acquire", "{\"handle\":{\"hi\":77,\"lo\":64},\"rdma\":null}",
+	 "error rendezvous handle not found: "},
+	{SYNC, "_rv_acquire", "{\"handle\":{\"hi\":77,\"lo\":64},\"rdma\":null}", "ack "},
+	{FIRE, "_rv_acquire", "{\"handle\":{\"hi\":77,\"lo\":64},\"rdma\":null}", ""},
+	{UNARY, "_rv_ref", H, "error _rv_ref: handle not found: DataHandle(worker=77, local=64)"},
+	{UNARY, "_rv_pull", "{\"transfer_id\":5,\"chunk_index\":2}",
+	 "error chunk not found: transfer_id=5, chunk_index=2"},
+	{SYNC, "_rv_pull", "{\"transfer_id\":5,\"chunk_index\":2}",
+	 "nack chunk not found: transfer_id=5, chunk_index=2"},
+	{FIRE, "_rv_pull", "{\"transfer_id\":5,\"chunk_index\":2}", ""},
+
+	/* "am" handlers; ours tell a dead lease. */
+	{FIRE, "_rv_detach", L, ""},
+	{SYNC, "_rv_detach", L, "nack " LOST},
+	{SYNC, "_rv_release", L, "nack " LOST},
+	{SYNC, "_rv_lease_renew", L, "nack " LOST},
+	{UNARY, "_rv_detach", L,
+	 "error Unary message incorrectly routed to AM handler '_rv_detach': " LOST},
+	{UNARY, "_rv_release", L,
+	 "error Unary message incorrectly routed to AM handler '_rv_release': " LOST},
+	{SYNC, "_rv_detach", "{", "nack "},
+	{FIRE, "_rv_detach", "{", ""},
+
+	/* Whose handle it is. */
+	{UNARY, "_rv_metadata", "{\"handle\":{\"hi\":78,\"lo\":64}}",
+	 "error rendezvous handle not found: DataHandle(worker=78, local=64): other owner"},
+	{UNARY, "_rv_metadata", "{\"handle\":{\"hi\":70,\"lo\":64}}",
+	 "error rendezvous handle not found: DataHandle(worker=70, local=64): owner restarted"},
+	{UNARY, "_rv_ref", "{\"handle\":{\"hi\":70,\"lo\":64}}",
+	 "error _rv_ref: handle not found: DataHandle(worker=70, local=64): owner restarted"},
+	{UNARY, "_rv_acquire", "{\"handle\":{\"hi\":69,\"lo\":1},\"rdma\":null}",
+	 "error rendezvous handle not found: DataHandle(worker=69, local=1): owner restarted"},
+	{SYNC, "_rv_lease_renew", "{\"handle\":{\"hi\":78,\"lo\":64},\"lease_id\":1}",
+	 "nack " LOST},
+	{UNARY, "_rv_metadata", "{\"handle\":{\"hi\":77,\"lo\":5}}",
+	 "error rendezvous handle not found: DataHandle(worker=77, local=5)"}, /* no such reactor */
+
+	{UNARY, "_list_handlers", "", "ok {\"handlers\":[\"_hello\","},
+	{UNARY, "_list_handlers", "null", "ok {\"handlers\":[\"_hello\","},
+	{UNARY, "_list_handlers", "{}", "error Failed to deserialize input: "},
+	{SYNC, "_list_handlers", "", "ack "},
+	{FIRE, "_list_handlers", "", ""},
+	{UNARY, "_hello", "{}", "error Failed to deserialize input: "},
+};
+
+static void each_kind_of_call_is_answered_as_the_protocol_says(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < RV_ARRAY_NR(kinds); i++) {
+		const char *got = ask(kinds[i].kind, kinds[i].name, kinds[i].body);
+
+		if (strncmp(got, kinds[i].answer, strlen(kinds[i].answer)) != 0 ||
+		    (!kinds[i].answer[0] && got[0]))
+			fail_msg("row %zu: \"%s\"", i, got);
+	}
+	assert_true(fake_link_quiet(in));
+	assert_false(in->closing);
+}
+
+static void a_hello_makes_the_sender_known_and_tells_who_we_are(void **state)
+{
+	uint8_t buf[512];
+	struct rv_peer_info pi = peer_info(5, true, "192.0.2.7", buf, sizeof(buf));
+	char body[2048];
+	struct rv_writer wr = rv_writer(body, sizeof(body) - 1);
+	const char *got;
+
+	(void)state;
+	rv_body_hello_encode(&wr, &pi);
+	body[wr.len] = '\0';
+	got = ask(UNARY, "_hello", body);
+	assert_starts(got, "ok {\"handlers\":[\"_hello\",");
+	assert_non_null(strstr(got, "\"peer_info\":{\"instance_id\":\"eeeeeeee-"));
+	assert_non_null(rv_peers_find(rv_messenger_peers(mess), peer_worker(5)));
+	assert_int_equal(carrier.dials, 0);
+}
+
+static void a_staged_payload_is_not_taken_by_a_built_in_handler(void **state)
+{
+	/* A headers map {"_rv":"1"} behind the request header. */
+	static const uint8_t map[] = {0x81, 0xa3, '_', 'r', 'v', 0xa1, '1'};
+	struct rv_request_header h = {
+		.kind = UNARY,
+		.id = rv_msg_id_make(CONSUMER, 9, 1),
+		.name = "_rv_ref",
+		.name_len = 7,
+		.headers = map,
+		.headers_len = sizeof(map),
+	};
+	uint8_t head[128];
+	struct rv_writer wr = rv_writer(head, sizeof(head));
+
+	(void)state;
+	assert_int_equal(rv_request_header_encode(&wr, &h), 0);
+	fake_link_frame(in, RV_FRAME_MESSAGE, head, wr.len, "", 0);
+	assert_starts(answered(9), "nack Failed to resolve large payload: ");
+}
+
+/* A transfer, from the acquire to its end. */
+
+static struct rv_body_grant granted;
+static uint8_t granted_desc[RV_BODY_DESC_MAX];
+
+static void acquire(uint64_t slot, const char *rdma)
+{
+	char body[200];
+	const char *got, *why = "";
+
+	snprintf(body, sizeof(body), "{\"handle\":{\"hi\":77,\"lo\":%llu},\"rdma\":%s}",
+		 (unsigned long long)slot, rdma);
+	got = ask(UNARY, "_rv_acquire", body);
+	assert_starts(got, "ok ");
+	assert_int_equal(rv_body_grant_decode(got + 3, strlen(got + 3), granted_desc,
+					      sizeof(granted_desc), &granted, &why),
+			 0);
+}
+
+static const char *lease_op(enum rv_call_kind kind, const char *name, uint64_t slot, uint64_t lease)
+{
+	char body[200];
+
+	snprintf(body, sizeof(body), "{\"handle\":{\"hi\":77,\"lo\":%llu},\"lease_id\":%llu}",
+		 (unsigned long long)slot, (unsigned long long)lease);
+	return ask(kind, name, body);
+}
+
+static struct fake_sent *pull_raw(uint64_t worker, uint64_t transfer, unsigned index)
+{
+	char body[100];
+
+	snprintf(body, sizeof(body), "{\"transfer_id\":%llu,\"chunk_index\":%u}",
+		 (unsigned long long)transfer, index);
+	request(in, worker, 500, UNARY, "_rv_pull", body);
+	return fake_link_take(in);
+}
+
+static bool is_chunk(const struct fake_sent *s)
+{
+	return s->type == RV_FRAME_RESPONSE && s->header[16] == 0;
+}
+
+static void a_transfer_serves_its_chunks_to_its_consumer_until_its_lease_ends(void **state)
+{
+	uint64_t slot = fake_stage(&w, 1200000, 0x33, true, 1000);
+	struct fake_sent *s;
+
+	(void)state;
+	acquire(slot, "null");
+	assert_false(granted.is_rdma);
+	assert_int_equal(granted.ready.total_len, 1200000);
+	assert_int_equal(granted.ready.chunk_size, 524288);
+	assert_int_equal(granted.ready.chunk_count, 3);
+	for (unsigned round = 0; round < 2; round++) { /* any number of times */
+		for (unsigned i = 3; i-- > 0;) {
+			s = pull_raw(CONSUMER, granted.ready.transfer_id, i);
+			assert_true(is_chunk(s));
+			assert_int_equal(s->payload_len, i == 2 ? 151424 : 524288);
+			for (size_t b = 0; b < s->payload_len; b++)
+				if (s->payload[b] != 0x33)
+					fail_msg("byte %zu of chunk %u", b, i);
+			fake_sent_free(s);
+		}
+	}
+	assert_int_equal(rv_messenger_bytes_out(mess), 2400000);
+	s = pull_raw(CONSUMER, granted.ready.transfer_id, 3);
+	assert_false(is_chunk(s));
+	fake_sent_free(s);
+	s = pull_raw(CONSUMER + 1, granted.ready.transfer_id, 0); /* not granted to this one */
+	assert_false(is_chunk(s));
+	fake_sent_free(s);
+	s = pull_raw(CONSUMER, granted.ready.transfer_id ^ 1ULL << 40, 0);
+	assert_false(is_chunk(s));
+	fake_sent_free(s);
+	assert_string_equal(lease_op(SYNC, "_rv_detach", slot, granted.ready.lease_id), "ack ");
+	s = pull_raw(CONSUMER, granted.ready.transfer_id, 0);
+	assert_false(is_chunk(s));
+	fake_sent_free(s);
+	assert_string_equal(lease_op(SYNC, "_rv_detach", slot, granted.ready.lease_id),
+			    "nack " LOST);
+	assert_int_equal(mess->transfers.live_nr, 0);
+}
+
+/* An acquire that asks for a second: pulls renew it, silence does not. */
+static void pulls_keep_a_lease_with_a_deadline_alive(void **state)
+{
+	uint64_t slot = fake_stage(&w, 1000, 0x33, true, 1000);
+	struct rv_header_pair pair = {RV_HEADER_LEASE_MS, "1000", 4};
+	uint8_t map[64], head[256];
+	struct rv_writer mw = rv_writer(map, sizeof(map)), hw = rv_writer(head, sizeof(head));
+	struct rv_request_header h = {.kind = UNARY,
+				      .id = rv_msg_id_make(CONSUMER, 77, 1),
+				      .name = "_rv_acquire",
+				      .name_len = 11};
+	char body[100];
+	const char *got;
+	struct fake_sent *sent;
+
+	(void)state;
+	assert_int_equal(rv_headers_encode(&mw, &pair, 1), 0);
+	h.headers = map;
+	h.headers_len = (uint16_t)mw.len;
+	assert_int_equal(rv_request_header_encode(&hw, &h), 0);
+	snprintf(body, sizeof(body), "{\"handle\":{\"hi\":77,\"lo\":%llu},\"rdma\":null}",
+		 (unsigned long long)slot);
+	fake_link_frame(in, RV_FRAME_MESSAGE, head, hw.len, body, strlen(body));
+	got = answered(77);
+	assert_starts(got, "ok ");
+	assert_int_equal(rv_body_grant_decode(got + 3, strlen(got + 3), granted_desc,
+					      sizeof(granted_desc), &granted, NULL),
+			 0);
+	for (unsigned i = 0; i < 20; i++) {
+		fake_engine_advance(&w, RV_MS(300));
+		sent = pull_raw(CONSUMER, granted.ready.transfer_id, 0);
+		if (!is_chunk(sent))
+			fail_msg("the lease was gone before pull %u", i);
+		fake_sent_free(sent);
+	}
+	fake_engine_advance(&w, RV_SEC(2));
+	sent = pull_raw(CONSUMER, granted.ready.transfer_id, 0);
+	assert_false(is_chunk(sent));
+	fake_sent_free(sent);
+	assert_null(fake_slot(&w, slot));
+}
+
+/* At worst: a pull just before the engine would be told again, and then as long as a lease may be silent. */
+static void a_pull_counts_though_the_engine_was_told_a_moment_before(void **state)
+{
+	uint64_t slot;
+	struct fake_sent *sent;
+
+	(void)state;
+	w.engine.conf.chunk_lease_ns = RV_MS(1000);
+	slot = fake_stage(&w, 1000, 0x33, true, 1000);
+	acquire(slot, "null");
+	fake_engine_advance(&w, RV_MS(249));
+	fake_sent_free(pull_raw(CONSUMER, granted.ready.transfer_id,
+				0));         /* a quarter is not over: not told */
+	fake_engine_advance(&w, RV_MS(740)); /* silent for less than three quarters */
+	sent = pull_raw(CONSUMER, granted.ready.transfer_id, 0);
+	assert_true(is_chunk(sent));
+	fake_sent_free(sent);
+	fake_engine_advance(&w, RV_MS(999));
+	assert_non_null(fake_slot(&w, slot));
+	fake_engine_advance(&w, RV_MS(2));
+	assert_null(fake_slot(&w, slot));
+}
+
+static void a_chunk_on_its_way_out_holds_the_bytes_though_all_is_over(void **state)
+{
+	uint64_t slot = fake_stage(&w, 1000, 0x33, true, 1000);
+	struct fake_sent *s;
+
+	(void)state;
+	acquire(slot, "null");
+	s = pull_raw(CONSUMER, granted.ready.transfer_id, 0);
+	assert_int_equal(rv_messenger_pending(mess), 1);
+	assert_string_equal(lease_op(SYNC, "_rv_release", slot, granted.ready.lease_id), "ack ");
+	assert_null(fake_slot(&w, slot));
+	assert_int_equal(rv_counter_get(&w.engine.pool.blocks), 1);
+	fake_sent_free(s); /* sent */
+	fake_engine_run(&w);
+	assert_int_equal(rv_counter_get(&w.engine.pool.blocks), 0);
+	assert_int_equal(rv_messenger_pending(mess), 0);
+}
+
+static void a_connection_that_closes_ends_no_lease(void **state)
+{
+	uint64_t slot = fake_stage(&w, 1000, 0x33, true, 1000);
+	struct fake_sent *s;
+
+	(void)state;
+	acquire(slot, "null");
+	fake_link_closed(in, -ECONNRESET);
+	in = fake_link_accept(&carrier);
+	assert_int_equal(fake_slot(&w, slot)->locks, 1);
+	s = pull_raw(CONSUMER, granted.ready.transfer_id, 0);
+	assert_true(is_chunk(s));
+	fake_sent_free(s);
+	assert_string_equal(lease_op(SYNC, "_rv_release", slot, granted.ready.lease_id), "ack ");
+}
+
+static void nothing_is_granted_with_a_transfer_of_no_chunks(void **state)
+{
+	uint64_t slot = fake_stage(&w, 0, 0, false, 1000);
+	struct fake_sent *s;
+
+	(void)state;
+	acquire(slot, "null");
+	assert_int_equal(granted.ready.chunk_count, 0);
+	assert_int_not_equal(granted.ready.transfer_id, 0);
+	s = pull_raw(CONSUMER, granted.ready.transfer_id, 0);
+	assert_false(is_chunk(s));
+	fake_sent_free(s);
+	assert_string_equal(lease_op(SYNC, "_rv_release", slot, granted.ready.lease_id), "ack ");
+	fake_engine_run(&w);
+	/* A transfer of nothing holds nothing; it must go with its lease all the same. */
+	assert_int_equal(mess->transfers.live_nr, 0);
+}
+
+static void an_offer_is_answered_with_a_descriptor(void **state)
+{
+	uint64_t slot = fake_stage(&w, RV_KIB(64), 0x33, true, 1000);
+	struct rv_desc d;
+
+	(void)state;
+	acquire(slot, "{\"backends\":[\"verbs\",\"ucx\",\"of the future\"]}");
+	assert_true(granted.is_rdma);
+	assert_int_equal(granted.rdma.lease_timeout_ms, 400);
+	assert_int_equal(rv_desc_decode(granted_desc, granted.rdma.descriptor_len, &d), RV_ACCEPT);
+	assert_int_equal(d.len, RV_KIB(64));
+	for (unsigned i = 0; i < 4; i++) {
+		fake_engine_advance(&w, RV_MS(300));
+		assert_string_equal(lease_op(SYNC, "_rv_lease_renew", slot, granted.rdma.lease_id),
+				    "ack ");
+	}
+	fake_engine_advance(&w, RV_MS(400));
+	assert_string_equal(lease_op(SYNC, "_rv_lease_renew", slot, granted.rdma.lease_id),
+			    "nack " LOST);
+	assert_starts(ask(UNARY, "_rv_metadata", H), "error rendezvous handle not found: ");
+	acquire(fake_stage(&w, RV_KIB(64), 0x33, true, 1000), "{\"backends\":[]}");
+	assert_false(granted.is_rdma);
+}
+
+static void why_a_handle_is_over_is_told(void **state)
+{
+	static const enum rv_end_cause causes[] = {RV_END_RELEASED, RV_END_DROPPED, RV_END_EXPIRED};
+	static const char *const suffix[] = {": released", ": released", ": expired"};
+	char body[100], want[200];
+
+	(void)state;
+	for (size_t i = 0; i < RV_ARRAY_NR(causes); i++) {
+		uint64_t slot = fake_stage(&w, 10, 1, false, 1000);
+
+		rv_slot_end(fake_slot(&w, slot), causes[i]);
+		snprintf(body, sizeof(body), "{\"handle\":{\"hi\":77,\"lo\":%llu}}",
+			 (unsigned long long)slot);
+		snprintf(want, sizeof(want),
+			 "error rendezvous handle not found: DataHandle(worker=77, local=%llu)%s",
+			 (unsigned long long)slot, suffix[i]);
+		assert_string_equal(ask(UNARY, "_rv_metadata", body), want);
+	}
+}
+
+static void a_lease_can_only_be_ended_by_its_consumer(void **state)
+{
+	uint64_t slot = fake_stage(&w, 1000, 0x33, true, 1000);
+	char body[200];
+
+	(void)state;
+	acquire(slot, "null");
+	snprintf(body, sizeof(body), "{\"handle\":{\"hi\":77,\"lo\":%llu},\"lease_id\":%llu}",
+		 (unsigned long long)slot, (unsigned long long)granted.ready.lease_id);
+	request(in, CONSUMER + 1, 3, FIRE, "_rv_release", body);
+	assert_true(fake_link_quiet(in));
+	assert_int_equal(fake_slot(&w, slot)->locks, 1);
+	lease_op(FIRE, "_rv_release", slot, granted.ready.lease_id);
+	assert_null(fake_slot(&w, slot));
+}
+
+/* The drain gate. */
+
+static const struct {
+	enum rv_call_kind kind;
+	const char *name, *body;
+	bool served;
+} gate[] = {
+	{UNARY, "_rv_metadata", H, false},
+	{SYNC, "_rv_metadata", H, false},
+	{FIRE, "_rv_metadata", H, false},
+	{UNARY, "_rv_ref", H, false},
+	{UNARY, "_hello", "{}", false},
+	{UNARY, "_list_handlers", "", false},
+	{UNARY, "nobody", "", false},
+	{FIRE, "nobody", "", false},
+	{UNARY, "_rv_pull", "{\"transfer_id\":5,\"chunk_index\":2}", true},
+	{UNARY, "_rv_acquire", "{\"handle\":{\"hi\":77,\"lo\":64},\"rdma\":null}", true},
+	{SYNC, "_rv_detach", L, true},
+	{SYNC, "_rv_release", L, true},
+	{SYNC, "_rv_lease_renew", L, true},
+};
+
+static void a_draining_node_refuses_what_does_not_let_transfers_end(void **state)
+{
+	(void)state;
+	rv_messenger_drain(mess);
+	for (size_t i = 0; i < RV_ARRAY_NR(gate); i++) {
+		const char *got = ask(gate[i].kind, gate[i].name, gate[i].body);
+
+		if ((strcmp(got, "down") != 0) != gate[i].served)
+			fail_msg("row %zu: \"%s\"", i, got);
+	}
+}
+
+static void the_refusal_is_the_requests_own_header(void **state)
+{
+	uint8_t head[256];
+	size_t len = request_header(head, sizeof(head), CONSUMER, 12, UNARY, "_rv_metadata");
+	struct fake_sent *s;
+
+	(void)state;
+	rv_messenger_drain(mess);
+	fake_link_frame(in, RV_FRAME_MESSAGE, head, len, H, strlen(H));
+	s = fake_link_take(in);
+	assert_int_equal(s->type, RV_FRAME_SHUTTING_DOWN);
+	assert_int_equal(s->header_len, len);
+	assert_memory_equal(s->header, head, len);
+	fake_sent_free(s);
+}
+
+/* Pressure. */
+
+static void take_all_cells(struct rv_list *taken)
+{
+	struct rv_cell *c;
+
+	rv_list_init(taken);
+	while ((c = rv_cell_alloc(w.port)))
+		rv_list_push(taken, &c->link);
+}
+
+static void give_cells_back(struct rv_list *taken)
+{
+	struct rv_list *it;
+
+	while ((it = rv_list_pop(taken)))
+		rv_cell_free(w.port, RV_LIST_ENTRY(it, struct rv_cell, link));
+}
+
+static void without_cells_requests_are_told_busy_and_lease_ends_wait(void **state)
+{
+	uint64_t slot = fake_stage(&w, 1000, 0x33, true, 1000);
+	struct rv_list taken;
+
+	(void)state;
+	acquire(slot, "null");
+	take_all_cells(&taken);
+	assert_string_equal(ask(UNARY, "_rv_metadata", H), "error rendezvous owner busy");
+	assert_string_equal(
+		ask(UNARY, "_rv_acquire", "{\"handle\":{\"hi\":77,\"lo\":64},\"rdma\":null}"),
+		"error rendezvous owner busy");
+	assert_string_equal(lease_op(FIRE, "_rv_release", slot, granted.ready.lease_id), "");
+	fake_engine_advance(&w, RV_MS(5));
+	assert_non_null(fake_slot(&w, slot));
+	give_cells_back(&taken);
+	fake_engine_advance(&w, RV_MS(2));
+	assert_null(fake_slot(&w, slot)); /* not lost */
+	assert_int_equal(rv_messenger_pending(mess), 0);
+}
+
+static void a_connection_with_too_many_open_requests_is_paused(void **state)
+{
+	struct rv_list taken;
+
+	(void)state;
+	take_all_cells(&taken);
+	for (unsigned i = 0; i < RV_LINK_REQUESTS; i++) {
+		assert_false(in->paused);
+		lease_op(FIRE, "_rv_detach", 64, i + 1);
+	}
+	assert_true(in->paused);
+	give_cells_back(&taken);
+	for (unsigned i = 0; i < 20; i++)
+		fake_engine_advance(&w, RV_MS(2));
+	assert_false(in->paused);
+}
+
+static void a_connection_that_does_not_read_its_answers_is_paused(void **state)
+{
+	(void)state;
+	in->queued = RV_LINK_QUEUE;
+	ask(UNARY, "_rv_metadata", H);
+	assert_true(in->paused);
+	in->queued = 0;
+	carrier.events->drained(mess, &in->link);
+	assert_false(in->paused);
+}
+
+static void an_answer_to_a_connection_that_is_gone_goes_nowhere(void **state)
+{
+	uint8_t head[256];
+	size_t len = request_header(head, sizeof(head), CONSUMER, 12, UNARY, "_rv_metadata");
+
+	(void)state;
+	fake_link_frame(in, RV_FRAME_MESSAGE, head, len, H, strlen(H));
+	fake_link_closed(in, -ECONNRESET); /* while the engine is being asked */
+	fake_engine_run(&w);
+	assert_int_equal(rv_messenger_pending(mess), 0);
+}
+
+#define IN(t) cmocka_unit_test_setup_teardown(t, setup_in, finish)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		MESSENGER(the_first_frame_is_hello_and_then_the_calls_that_waited),
+		MESSENGER(a_hello_that_is_refused_is_an_answer_too),
+		MESSENGER(a_peer_that_never_answers_hello_is_given_up),
+		MESSENGER(a_refused_connection_fails_who_waits_and_is_left_alone_for_a_while),
+		MESSENGER(an_owner_nobody_knows_is_said_to_be_unknown),
+		MESSENGER(without_memory_to_dial_the_owner_is_unreachable),
+		MESSENGER(an_answer_is_a_response_or_an_ack),
+		MESSENGER(what_an_acquire_was_granted_comes_back_whole),
+		MESSENGER(a_deadline_for_a_chunked_lease_travels_in_the_headers),
+		MESSENGER(a_descriptor_too_long_for_us_leaves_its_lease),
+		MESSENGER(foreign_stale_and_repeated_ids_are_dropped),
+		MESSENGER(headers_that_do_not_parse_are_dropped_and_the_connection_stays),
+		MESSENGER(shutting_down_fails_the_call_it_names),
+		MESSENGER(a_connection_that_closes_fails_its_calls_and_the_next_call_dials),
+		MESSENGER(a_call_ends_at_its_deadline_in_every_state),
+		MESSENGER(an_acquire_granted_too_late_is_detached),
+		MESSENGER(lease_operations_go_one_way_or_with_an_ack),
+		MESSENGER(a_detach_outlives_the_deadline_of_its_get),
+		MESSENGER(another_node_at_that_address_is_only_asked_for_the_cause),
+		MESSENGER(who_says_that_it_is_the_owner_is),
+		MESSENGER(connecting_to_whoever_answers_tells_who_that_is),
+		MESSENGER(nobody_is_told_who_answers_at_another_address),
+		MESSENGER(a_stock_node_does_not_say_who_it_is),
+		MESSENGER(connecting_fails_with_words_or_at_its_deadline),
+		MESSENGER(a_reference_to_a_peer_that_is_up_keeps_its_connection),
+		MESSENGER(a_reference_re_points_a_peer_that_is_not_where_it_was_looked_for),
+		MESSENGER(an_old_connections_hello_does_not_end_the_new_connection),
+		MESSENGER(stopping_fails_everything_that_waits_for_a_peer),
+		MESSENGER(a_stopped_messenger_dials_nobody),
+		IN(each_kind_of_call_is_answered_as_the_protocol_says),
+		IN(a_hello_makes_the_sender_known_and_tells_who_we_are),
+		IN(a_staged_payload_is_not_taken_by_a_built_in_handler),
+		IN(a_transfer_serves_its_chunks_to_its_consumer_until_its_lease_ends),
+		IN(pulls_keep_a_lease_with_a_deadline_alive),
+		IN(a_pull_counts_though_the_engine_was_told_a_moment_before),
+		IN(a_chunk_on_its_way_out_holds_the_bytes_though_all_is_over),
+		IN(a_connection_that_closes_ends_no_lease),
+		IN(nothing_is_granted_with_a_transfer_of_no_chunks),
+		IN(an_offer_is_answered_with_a_descriptor),
+		IN(why_a_handle_is_over_is_told),
+		IN(a_lease_can_only_be_ended_by_its_consumer),
+		IN(a_draining_node_refuses_what_does_not_let_transfers_end),
+		IN(the_refusal_is_the_requests_own_header),
+		IN(without_cells_requests_are_told_busy_and_lease_ends_wait),
+		IN(a_connection_with_too_many_open_requests_is_paused),
+		IN(a_connection_that_does_not_read_its_answers_is_paused),
+		IN(an_answer_to_a_connection_that_is_gone_goes_nowhere),
+	};
+
+	return cmocka_run_group_tests_name("messenger", tests, NULL, NULL);
+}

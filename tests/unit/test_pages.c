@@ -1,0 +1,191 @@
+#include "dataplane/mem/pages.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "dataplane/base/units.h"
+#include "tests/unit/exact.h"
+
+/* Is @p readable, without dying of it? */
+static bool readable(const void *p)
+{
+	char byte;
+	struct iovec to = {&byte, 1}, from = {(void *)(uintptr_t)p, 1};
+
+	return process_vm_readv(getpid(), &to, 1, &from, 1, 0) == 1;
+}
+
+static void pages_are_whole_zeroed_and_sealed(void **state)
+{
+	struct rv_pages p;
+	int seals;
+
+	(void)state;
+	assert_int_equal(rv_pages_create(&p, 10000, false, RV_HUGEPAGES_NO), 0);
+	assert_int_equal(p.len, 12288);
+	for (uint64_t i = 0; i < p.len; i++)
+		assert_int_equal(((uint8_t *)p.base)[i], 0);
+	seals = fcntl(p.memfd, F_GET_SEALS);
+	assert_true(seals & F_SEAL_SHRINK && seals & F_SEAL_GROW && seals & F_SEAL_SEAL);
+	assert_int_equal(ftruncate(p.memfd, 4096), -1);
+	assert_int_equal(ftruncate(p.memfd, 1 << 20), -1);
+	rv_pages_destroy(&p);
+	assert_int_equal(p.memfd, -1);
+	assert_null(p.base);
+}
+
+static void only_session_pages_can_be_mapped_writable_by_others(void **state)
+{
+	for (int writable = 0; writable < 2; writable++) {
+		struct rv_pages p;
+		void *m;
+
+		(void)state;
+		assert_int_equal(rv_pages_create(&p, 4096, writable, RV_HUGEPAGES_NO), 0);
+		m = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, p.memfd, 0);
+		assert_int_equal(m != MAP_FAILED, writable);
+		if (m != MAP_FAILED)
+			munmap(m, 4096);
+		m = mmap(NULL, 4096, PROT_READ, MAP_SHARED, p.memfd, 0);
+		assert_true(m != MAP_FAILED);
+		munmap(m, 4096);
+		((uint8_t *)p.base)[0] = 1; /* our own mapping can */
+		rv_pages_destroy(&p);
+	}
+}
+
+static void a_length_no_machine_has_is_out_of_memory(void **state)
+{
+	struct rv_pages p;
+
+	(void)state;
+	assert_int_equal(rv_pages_create(&p, UINT64_MAX, false, RV_HUGEPAGES_NO), -ENOMEM);
+	assert_true(rv_pages_create(&p, 1ULL << 50, false, RV_HUGEPAGES_NO) < 0);
+}
+
+static void hollow_pages_read_as_zeros_and_hold_no_memory(void **state)
+{
+	struct rv_pages p;
+
+	(void)state;
+	assert_int_equal(rv_pages_create(&p, RV_MIB(1), false, RV_HUGEPAGES_NO), 0);
+	memset(p.base, 0xff, RV_MIB(1));
+	rv_pages_hollow(&p);
+	assert_int_equal(p.memfd, -1);
+	for (uint64_t i = 0; i < RV_MIB(1); i += 4096)
+		assert_int_equal(((const uint8_t *)p.base)[i], 0);
+	rv_pages_destroy(&p);
+}
+
+#define OWNER 7u
+
+static void make(struct rv_pages *p, uint64_t len)
+{
+	assert_int_equal(rv_pages_create(p, len, false, RV_HUGEPAGES_NO), 0);
+	memset(p->base, 0xee, len);
+}
+
+static void parked_pages_come_back_to_their_owner_only(void **state)
+{
+	struct rv_parking pk;
+	struct rv_pages p, q;
+	void *base;
+
+	(void)state;
+	rv_parking_init(&pk, RV_MIB(8));
+	make(&p, RV_MIB(1));
+	base = p.base;
+	assert_true(rv_parking_put(&pk, &p, OWNER, true));
+	assert_null(p.base);
+	assert_int_equal(pk.parked_bytes, RV_MIB(1));
+	assert_int_equal(rv_parking_take(&pk, RV_MIB(1), OWNER + 1, &q), -ENOENT);
+	assert_int_equal(rv_parking_take(&pk, RV_MIB(1), OWNER, &q), 0);
+	assert_ptr_equal(q.base, base);
+	assert_int_equal(pk.parked_bytes, 0);
+	assert_int_equal(rv_parking_take(&pk, RV_MIB(1), OWNER, &q), -ENOENT);
+	rv_pages_destroy(&q);
+	rv_parking_fini(&pk);
+}
+
+static const struct {
+	uint64_t asked;
+	int rc;
+} fits[] = {
+	{RV_MIB(1), 0},           {RV_MIB(1) - 4096, 0}, {RV_MIB(1) / 2 + 4096, 0},
+	{RV_MIB(1) / 2, -ENOENT}, /* less than twice as much as was asked for */
+	{RV_MIB(1) + 1, -ENOENT},
+};
+
+static void parked_pages_are_reused_for_what_nearly_fills_them(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < RV_ARRAY_NR(fits); i++) {
+		struct rv_parking pk;
+		struct rv_pages p, q;
+
+		rv_parking_init(&pk, RV_MIB(8));
+		make(&p, RV_MIB(1));
+		rv_parking_put(&pk, &p, OWNER, true);
+		assert_int_equal(rv_parking_take(&pk, fits[i].asked, OWNER, &q), fits[i].rc);
+		if (!fits[i].rc)
+			rv_pages_destroy(&q);
+		rv_parking_fini(&pk);
+	}
+}
+
+static void what_is_too_much_to_keep_is_hollow_and_still_readable(void **state)
+{
+	struct rv_parking pk;
+	struct rv_pages p;
+	void *base;
+
+	(void)state;
+	rv_parking_init(&pk, RV_MIB(3));
+	for (unsigned i = 0; i < 3; i++) {
+		make(&p, RV_MIB(1));
+		assert_true(rv_parking_put(&pk, &p, OWNER, true));
+	}
+	make(&p, 4096);
+	base = p.base;
+	assert_false(rv_parking_put(&pk, &p, OWNER, true));
+	assert_true(readable(base));
+	assert_int_equal(*(const uint8_t *)base, 0);
+	assert_int_equal(pk.parked_bytes, RV_MIB(3));
+	rv_parking_fini(&pk);
+	assert_false(readable(base));
+}
+
+static void what_must_not_be_kept_is_hollow_at_once(void **state)
+{
+	struct rv_parking pk;
+	struct rv_pages p;
+	void *base;
+
+	(void)state;
+	rv_parking_init(&pk, RV_MIB(8));
+	make(&p, RV_MIB(1));
+	base = p.base;
+	assert_false(rv_parking_put(&pk, &p, OWNER, false));
+	assert_int_equal(*(const uint8_t *)base, 0);
+	assert_int_equal(rv_parking_take(&pk, RV_MIB(1), OWNER, &p), -ENOENT);
+	rv_parking_fini(&pk);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(pages_are_whole_zeroed_and_sealed),
+		cmocka_unit_test(only_session_pages_can_be_mapped_writable_by_others),
+		cmocka_unit_test(a_length_no_machine_has_is_out_of_memory),
+		cmocka_unit_test(hollow_pages_read_as_zeros_and_hold_no_memory),
+		cmocka_unit_test(parked_pages_come_back_to_their_owner_only),
+		cmocka_unit_test(parked_pages_are_reused_for_what_nearly_fills_them),
+		cmocka_unit_test(what_is_too_much_to_keep_is_hollow_and_still_readable),
+		cmocka_unit_test(what_must_not_be_kept_is_hollow_at_once),
+	};
+
+	return cmocka_run_group_tests_name("pages", tests, NULL, NULL);
+}
