@@ -178,7 +178,8 @@ static void apply_log(const struct rv_config *cfg)
 }
 
 /* Read again; what may change while running is applied, the rest is named. */
-static void reload(const struct args *a, const struct rv_config *running, struct rv_node *node)
+static void reload(const struct args *a, const struct rv_config *running, struct rv_node *node,
+		   bool *enabled)
 {
 	struct rv_config *fresh = calloc(1, sizeof(*fresh));
 
@@ -189,7 +190,11 @@ static void reload(const struct args *a, const struct rv_config *running, struct
 	}
 	rv_config_diff(running, fresh, changed, NULL);
 	apply_log(fresh);
-	rv_node_set_rdma_off(node, !fresh->rendezvous.enabled || rv_config_kill_switch_env());
+	/* Only a change in the file moves the switch: an operator's `rvctl kill-switch on` stays. */
+	if (fresh->rendezvous.enabled != *enabled) {
+		*enabled = fresh->rendezvous.enabled;
+		rv_node_set_rdma_off(node, !*enabled || rv_config_kill_switch_env());
+	}
 	rv_config_fini(fresh);
 	free(fresh);
 }
@@ -209,6 +214,7 @@ static int serve(const struct args *a, const struct rv_config *cfg)
 	struct rv_node_end end;
 	struct rv_node *node;
 	char why[512];
+	bool enabled = cfg->rendezvous.enabled;
 	int rc, sig;
 
 	sigemptyset(&ends);
@@ -227,7 +233,7 @@ static int serve(const struct args *a, const struct rv_config *cfg)
 	}
 	notify("READY=1");
 	while (sigwait(&wait, &sig) == 0 && sig == SIGHUP)
-		reload(a, cfg, node);
+		reload(a, cfg, node, &enabled);
 	notify("STOPPING=1");
 	rc = rv_node_stop(node, hurry, &ends, &end);
 	if (end.unconfirmed)

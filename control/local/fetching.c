@@ -48,49 +48,6 @@ static void lease_forget(struct session *s, struct rv_handle h, uint64_t id)
 	free(l);
 }
 
-static void freed(struct rv_port *port, struct rv_cell *c)
-{
-	rv_cell_free(port, c);
-}
-
-/* Detach without an answer: for sessions that ended. */
-static void detach_quietly(struct rv_local *local, struct rv_handle h, uint64_t id)
-{
-	struct rv_port *port = local->conf.reactor->port;
-	struct rv_cell *c = rv_cell_alloc(port);
-	struct rv_engine *e = rv_engine_of(local->conf.engines, h.local);
-
-	if (!c) {
-		rv_log_warn("local: no cell to detach a lease of an ended session");
-		return;
-	}
-	c->done = freed;
-	if (h.worker != local->conf.worker) {
-		struct rv_peer_calls *pc = rv_messenger_calls(local->conf.messenger);
-
-		*(struct rv_peer_call *)(void *)c->body =
-			(struct rv_peer_call){.op = RV_PEER_DETACH,
-					      .handle = h,
-					      .lease_id = id,
-					      .deadline_ns = RV_NEVER};
-		pc->ops->start(pc, port, c);
-		return;
-	}
-	if (!e) {
-		rv_cell_free(port, c);
-		return;
-	}
-	*(struct rv_msg_lease *)(void *)c->body = (struct rv_msg_lease){
-		.engine = e,
-		.op = RV_LEASE_DETACH,
-		.local = h.local,
-		.lease_id = id,
-		.worker = h.worker,
-	};
-	c->run = rv_engine_run_lease;
-	rv_engine_send(port, e, c);
-}
-
 void rv_session_end_leases(struct session *s)
 {
 	struct rv_list *it;
@@ -98,7 +55,7 @@ void rv_session_end_leases(struct session *s)
 	while ((it = rv_list_pop(&s->leases))) {
 		struct lease *l = RV_LIST_ENTRY(it, struct lease, link);
 
-		detach_quietly(s->local, l->handle, l->id);
+		rv_local_detach(s->local, l->handle, l->id);
 		free(l);
 	}
 }
@@ -122,7 +79,7 @@ static void got(struct rv_port *port, struct rv_cell *c)
 	if (!s->open || (m.block && !(b = rv_buffer_add(s, m.block_engine, m.block, m.len)))) {
 		if (m.block)
 			rv_local_drop_block(s->local, m.block_engine, m.block);
-		detach_quietly(s->local, m.handle, m.lease_id);
+		rv_local_detach(s->local, m.handle, m.lease_id);
 		rv_pending_refuse(p, -ENOMEM, NULL);
 		return;
 	}
@@ -379,8 +336,14 @@ static void connected(void *ctx, const struct rv_connect_result *r)
 
 void rv_session_op(struct session *s, unsigned op, const struct rv_local_req *rq)
 {
-	struct pending *p = rv_pending_new(s, op, rq);
+	struct pending *p;
 
+	if (!rq->worker) {
+		rv_session_refuse(s, rq, op, -ENOENT,
+				  "no node has the worker id 0: that is no handle");
+		return;
+	}
+	p = rv_pending_new(s, op, rq);
 	if (!p)
 		return;
 	p->deadline_ns = deadline_of(s, rq);

@@ -219,6 +219,7 @@ static void peers(struct session *s, struct rv_json_out *o)
 {
 	const struct rv_peers *d = rv_messenger_peers(s->local->conf.messenger);
 	const struct rv_peer *p;
+	uint64_t total = 0;
 	size_t pos = 0;
 
 	rv_json_out_object(o);
@@ -226,6 +227,10 @@ static void peers(struct session *s, struct rv_json_out *o)
 	rv_json_out_array(o);
 	while ((p = rv_peers_next(d, &pos))) {
 		char uuid[RV_UUID_TEXT];
+
+		total++;
+		if (o->len >= LIST_BYTES)
+			continue;
 
 		if (rv_messenger_is_stranger(p))
 			continue;
@@ -247,6 +252,7 @@ static void peers(struct session *s, struct rv_json_out *o)
 		rv_json_out_object_end(o);
 	}
 	rv_json_out_array_end(o);
+	put(o, "total", total);
 	rv_json_out_object_end(o);
 }
 

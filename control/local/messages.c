@@ -40,8 +40,10 @@ static bool deliver(struct rv_server *server, const struct rv_served_request *r)
 	snprintf(rep.path_name, sizeof(rep.path_name), "%s", r->name);
 	rc = rv_conn_send(&s->conn, RV_LOCAL_REQUEST, &rep, sizeof(rep), r->payload,
 			  r->payload ? r->len : 0, fd, NULL, NULL);
-	if (rc && b)
+	if (rc && b) {
+		rv_map64_del(&s->shown, b->arena);
 		rv_buffer_free(s, b, false); /* the hold stays the caller's */
+	}
 	return rc == 0;
 }
 
@@ -193,11 +195,13 @@ void rv_session_call(struct session *s, unsigned op, const struct rv_local_req *
 	if (!call_is_sound(s, rq, op, len))
 		return;
 	o = malloc(sizeof(*o) + len);
-	if (o)
-		o->p = rv_pending_new(s, op, rq);
-	if (!o || !o->p) {
-		free(o);
+	if (!o) {
 		rv_session_refuse(s, rq, op, -ENOMEM, "out of memory");
+		return;
+	}
+	o->p = rv_pending_new(s, op, rq);
+	if (!o->p) {
+		free(o);
 		return;
 	}
 	o->len = len;

@@ -48,16 +48,27 @@ void rv_session_refuse(struct session *s, const struct rv_local_req *rq, unsigne
 	rv_session_reply(s, &rep, op, text, (size_t)n, -1);
 }
 
+/* A program that does not read its replies, or has very many requests open, is not read any further. */
+static void update_pause(struct session *s)
+{
+	if (s->open)
+		rv_conn_pause(&s->conn, s->conn.tx_queued >= RV_SESSION_UNREAD ||
+						s->requests >= RV_SESSION_REQUESTS);
+}
+
 struct pending *rv_pending_new(struct session *s, unsigned op, const struct rv_local_req *rq)
 {
 	struct pending *p = calloc(1, sizeof(*p));
 
-	if (!p)
+	if (!p) {
+		rv_session_refuse(s, rq, op, -ENOMEM, "out of memory");
 		return NULL;
+	}
 	p->s = s;
 	p->op = op;
 	p->rq = *rq;
 	s->refs++;
+	s->requests++;
 	s->local->pending++;
 	return p;
 }
@@ -67,6 +78,8 @@ void rv_pending_end(struct pending *p)
 	struct session *s = p->s;
 
 	s->local->pending--;
+	s->requests--;
+	update_pause(s);
 	free(p);
 	rv_session_drop(s);
 }
@@ -224,64 +237,27 @@ static void on_frame(struct rv_conn *c, const struct rv_preamble *pre, const uin
 				  op);
 		break;
 	}
+	update_pause(s);
 }
 
 /* The end of a session. */
 
-static void engine_told(struct rv_port *port, struct rv_cell *c)
-{
-	struct pending *p = c->ctx;
-
-	rv_cell_free(port, c);
-	rv_pending_end(p);
-}
-
-static void tell_engines(struct session *s)
-{
-	static const struct rv_local_req none;
-
-	for (unsigned i = 0; i < s->local->conf.engines->nr; i++) {
-		struct pending *p = rv_pending_new(s, 0, &none);
-		struct rv_cell *c = p ? rv_cell_alloc(rv_session_port(s)) : NULL;
-
-		if (!c) {
-			rv_log_warn("local: no cell to end session %" PRIu64 " on core %u", s->id,
-				    i);
-			if (p)
-				rv_pending_end(p);
-			continue;
-		}
-		c->ctx = p;
-		*(struct rv_msg_session_end *)(void *)c->body =
-			(struct rv_msg_session_end){s->local->conf.engines->engine[i], s->id};
-		c->run = rv_engine_run_session_end;
-		c->done = engine_told;
-		rv_engine_send(rv_session_port(s), s->local->conf.engines->engine[i], c);
-	}
-}
-
 /* The process can touch nothing any more: every range it held goes back. */
 static void release_all(struct session *s)
 {
-	struct buffer *b;
-	size_t pos;
-	bool again = true;
+	struct rv_list *it, *tmp;
 
 	if (s->gone)
 		return;
 	s->gone = true;
-	while (again) {
-		again = false;
-		pos = 0;
-		while ((b = rv_map64_next(&s->buffers, &pos))) {
-			if (b->busy)
-				continue; /* committed() ends it */
+	RV_LIST_EACH_SAFE(it, tmp, &s->buffer_list)
+	{
+		struct buffer *b = RV_LIST_ENTRY(it, struct buffer, link);
+
+		if (!b->busy) /* committed() ends those */
 			rv_buffer_free(s, b, true);
-			again = true;
-			break;
-		}
 	}
-	tell_engines(s);
+	rv_session_tell_end(s);
 	rv_session_drop(s);
 }
 
@@ -327,7 +303,13 @@ void rv_session_drop(struct session *s)
 	free(s);
 }
 
+static void on_drained(struct rv_conn *c)
+{
+	update_pause(of_conn(c));
+}
+
 static const struct rv_conn_ops conn_ops = {
+	.drained = on_drained,
 	.decode = decode,
 	.encode = encode,
 	.place = on_place,
@@ -370,6 +352,7 @@ static void accepted(void *user, int fd)
 	s->refs = 2; /* the connection's, and the memory's until release_all() */
 	s->open = true;
 	rv_list_init(&s->leases);
+	rv_list_init(&s->buffer_list);
 	rv_list_push(&l->sessions, &s->link);
 	rv_counter_add(&l->open, 1);
 	rv_conn_open(&s->conn, &conn_ops, l->conf.ring, l->conf.reactor, fd);
@@ -383,9 +366,9 @@ struct rv_local *rv_local_create(const struct rv_local_conf *conf)
 	if (!l)
 		return NULL;
 	l->conf = *conf;
-	l->retry.fn = rv_local_retry_drops;
+	l->retry.fn = rv_local_pay_owed;
 	rv_list_init(&l->sessions);
-	rv_list_init(&l->drops);
+	rv_list_init(&l->owed);
 	return l;
 }
 
@@ -411,7 +394,7 @@ unsigned rv_local_stop(struct rv_local *l)
 		if (s->exit_op.pending)
 			rv_uring_cancel(l->conf.ring, &s->exit_op);
 	}
-	return left + l->listener.op.pending + !rv_list_empty(&l->drops);
+	return left + l->listener.op.pending + !rv_list_empty(&l->owed);
 }
 
 void rv_local_destroy(struct rv_local *l)

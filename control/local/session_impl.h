@@ -12,6 +12,7 @@
 
 /** A range the client may touch: a buffer it fills, or a view of what it got. */
 struct buffer {
+	struct rv_list link; /* the session's */
 	uint64_t token;
 	struct rv_engine *engine;
 	struct rv_block *block; /* with one hold; NULL when empty */
@@ -42,8 +43,10 @@ struct session {
 	uid_t uid;
 	int pidfd;
 	struct rv_op exit_op;
-	struct rv_engine *home; /* where it stages and fetches */
-	struct rv_map64 buffers;
+	struct rv_engine *home;  /* where it stages and fetches */
+	struct rv_map64 buffers; /* by token */
+	struct rv_list buffer_list;
+	unsigned requests; /* open */
 	uint64_t last_token;
 	struct rv_map64 shown; /* arenas whose descriptor was sent */
 	struct rv_list leases;
@@ -58,18 +61,27 @@ struct pending {
 	uint64_t deadline_ns;
 };
 
-/** A hold to drop, waiting for a cell. */
-struct drop {
+/** What a session leaves behind; waits for a cell (owed.c). */
+struct owed {
 	struct rv_list link;
+	enum { OWED_HOLD, OWED_LEASE, OWED_END } what;
 	struct rv_engine *engine;
 	struct rv_block *block;
+	struct rv_handle handle;
+	uint64_t lease_id;
+	struct session *s; /* END: with a reference */
 };
+
+/* Buffers, views and open requests of one session; and bytes of replies it does not read. */
+#define RV_SESSION_BUFFERS  65536u
+#define RV_SESSION_REQUESTS 1024u
+#define RV_SESSION_UNREAD   RV_MIB(8)
 
 struct rv_local {
 	struct rv_local_conf conf;
 	struct rv_listener listener;
 	struct rv_list sessions;
-	struct rv_list drops;
+	struct rv_list owed;
 	struct rv_task retry;
 	uint64_t last_session;
 	uint64_t pending;
@@ -109,10 +121,14 @@ void rv_buffer_free(struct session *s, struct buffer *b, bool give_back);
 /** Say where @b is. @return the arena's descriptor if the session has not seen it, else -1 */
 int rv_session_describe_block(struct session *s, const struct rv_block *b,
 			      struct rv_local_rep *rep);
-/** Drop a hold, now or when a cell is free. */
-void rv_local_drop_block(struct rv_local *l, struct rv_engine *e, struct rv_block *b);
 
-void rv_local_retry_drops(struct rv_reactor *r, struct rv_task *t);
+/* owed.c: now, or when cells are free; in order, and never forgotten */
+void rv_local_drop_block(struct rv_local *l, struct rv_engine *e, struct rv_block *b);
+/** End a lease without an answer. */
+void rv_local_detach(struct rv_local *l, struct rv_handle h, uint64_t lease_id);
+/** Every engine drops the session's slots and arenas; after what was owed before. */
+void rv_session_tell_end(struct session *s);
+void rv_local_pay_owed(struct rv_reactor *r, struct rv_task *t);
 
 /* admin.c */
 void rv_session_admin(struct session *s, const struct rv_local_req *rq);

@@ -12,57 +12,10 @@
 
 /* Blocks a client may touch. */
 
-static void freed(struct rv_port *port, struct rv_cell *c)
-{
-	rv_cell_free(port, c);
-}
-
-/* Holds are never forgotten: without a cell the drop waits in the local list. */
-void rv_local_drop_block(struct rv_local *l, struct rv_engine *e, struct rv_block *b)
-{
-	struct rv_cell *c = rv_cell_alloc(l->conf.reactor->port);
-	struct drop *d;
-
-	if (!c) {
-		d = malloc(sizeof(*d));
-		RV_CHECK(d);
-		*d = (struct drop){.engine = e, .block = b};
-		rv_list_push(&l->drops, &d->link);
-		if (!l->retry.timer.armed)
-			rv_task_at(l->conf.reactor, &l->retry, l->conf.reactor->now_ns + RV_MS(1));
-		return;
-	}
-	*(struct rv_msg_drop *)(void *)c->body = (struct rv_msg_drop){e, b};
-	c->run = rv_engine_run_drop;
-	c->done = freed;
-	rv_engine_send(l->conf.reactor->port, e, c);
-}
-
-void rv_local_drop(void *local, struct rv_engine *e, struct rv_block *b)
-{
-	rv_local_drop_block(local, e, b);
-}
-
-void rv_local_retry_drops(struct rv_reactor *r, struct rv_task *t)
-{
-	struct rv_local *l = RV_CONTAINER(t, struct rv_local, retry);
-	struct rv_list todo, *it;
-
-	(void)r;
-	rv_list_init(&todo);
-	rv_list_splice(&todo, &l->drops);
-	while ((it = rv_list_pop(&todo))) {
-		struct drop *d = RV_LIST_ENTRY(it, struct drop, link);
-
-		rv_local_drop_block(l, d->engine, d->block);
-		free(d);
-	}
-}
-
 struct buffer *rv_buffer_add(struct session *s, struct rv_engine *e, struct rv_block *b,
 			     uint64_t len)
 {
-	struct buffer *buf = calloc(1, sizeof(*buf));
+	struct buffer *buf = s->buffers.nr < RV_SESSION_BUFFERS ? calloc(1, sizeof(*buf)) : NULL;
 
 	if (!buf)
 		return NULL;
@@ -76,12 +29,14 @@ struct buffer *rv_buffer_add(struct session *s, struct rv_engine *e, struct rv_b
 		free(buf);
 		return NULL;
 	}
+	rv_list_push(&s->buffer_list, &buf->link);
 	return buf;
 }
 
 void rv_buffer_free(struct session *s, struct buffer *b, bool give_back)
 {
 	rv_map64_del(&s->buffers, b->token);
+	rv_list_del(&b->link);
 	if (b->block && b->single_use)
 		rv_map64_del(&s->shown, b->arena); /* the client unmaps it with this */
 	if (give_back && b->block)
@@ -156,7 +111,8 @@ static void alloc_empty(struct session *s, const struct rv_local_req *rq)
 	struct buffer *b = rv_buffer_add(s, s->home, NULL, 0);
 
 	if (!b) {
-		rv_session_refuse(s, rq, RV_LOCAL_ALLOC, -ENOMEM, "out of memory");
+		rv_session_refuse(s, rq, RV_LOCAL_ALLOC, -ENOSPC,
+				  "too many buffers of this session are open");
 		return;
 	}
 	rep.token = b->token;
@@ -173,6 +129,11 @@ void rv_session_alloc(struct session *s, const struct rv_local_req *rq)
 
 	if (!rq->len) {
 		alloc_empty(s, rq); /* zero length is plain memory, and none of it */
+		return;
+	}
+	if (s->buffers.nr >= RV_SESSION_BUFFERS) {
+		rv_session_refuse(s, rq, RV_LOCAL_ALLOC, -ENOSPC,
+				  "too many buffers of this session are open");
 		return;
 	}
 	p = rv_pending_new(s, RV_LOCAL_ALLOC, rq);
@@ -215,6 +176,28 @@ void rv_session_write(struct session *s, const struct rv_local_req *rq, size_t l
 				  "the bytes do not fit into a buffer of this session");
 }
 
+static void late_slot_dropped(struct rv_port *port, struct rv_cell *c)
+{
+	struct pending *p = c->ctx;
+
+	rv_cell_free(port, c);
+	rv_pending_end(p);
+}
+
+/* Its session ended while it was being staged: the slot must not outlive it. */
+static void drop_late_slot(struct pending *p, struct rv_cell *c, struct buffer *b)
+{
+	const struct rv_msg_stage m = *(const struct rv_msg_stage *)(void *)c->body;
+
+	rv_buffer_free(p->s, b, m.block == NULL);
+	*(struct rv_msg_slot *)(void *)c->body = (struct rv_msg_slot){.engine = m.engine,
+								      .op = RV_SLOT_DROP,
+								      .local = m.handle.local};
+	c->run = rv_engine_run_slot;
+	c->done = late_slot_dropped;
+	rv_engine_send(rv_session_port(p->s), m.engine, c);
+}
+
 static void committed(struct rv_port *port, struct rv_cell *c)
 {
 	struct pending *p = c->ctx;
@@ -230,6 +213,10 @@ static void committed(struct rv_port *port, struct rv_cell *c)
 		if (s->gone)
 			rv_buffer_free(s, b, true);
 		rv_pending_refuse(p, m->rc, "the slot table is full (rendezvous.max_slots)");
+		return;
+	}
+	if (!s->open && p->rq.flags & RV_LOCAL_SESSION) {
+		drop_late_slot(p, c, b);
 		return;
 	}
 	rep.worker = m->handle.worker;

@@ -110,6 +110,7 @@ void rv_call_transmit(struct rv_messenger *m, struct rv_call *c, struct rv_mlink
 	if (!rc)
 		rc = rv_request_header_encode(&hw, &h);
 	c->sent_ns = m->reactor->conf.clock();
+	c->on = l;
 	if (!rc && l->link)
 		rc = l->link->ops->send(l->link, RV_FRAME_MESSAGE, head, hw.len, payload,
 					payload_len, NULL, NULL);
@@ -121,7 +122,6 @@ void rv_call_transmit(struct rv_messenger *m, struct rv_call *c, struct rv_mlink
 		return;
 	}
 	c->state = RV_CALL_SENT;
-	c->on = l;
 	rv_list_del(&c->link);
 	rv_list_push(&l->calls, &c->link);
 }
@@ -336,15 +336,17 @@ struct rv_route *rv_route_of(struct rv_peer *p)
 void rv_route_why(const struct rv_route *r, int rc, char *out, size_t cap)
 {
 	const struct rv_peer *p = r->peer;
+	const char *host = r->host[0] ? r->host : p->host;
+	uint16_t port = r->host[0] ? r->port : p->port;
 	int why = r->last_rc && rc == -EHOSTUNREACH ? r->last_rc : rc;
 
 	if (!p->host[0])
 		snprintf(out, cap, "no address is known for the owner (worker %" PRIu64 ")",
 			 p->worker);
 	else if (why == -ETIMEDOUT)
-		snprintf(out, cap, "no answer from %s:%u in time", p->host, p->port);
+		snprintf(out, cap, "no answer from %s:%u in time", host, port);
 	else
-		snprintf(out, cap, "%s:%u: %s", p->host, p->port,
+		snprintf(out, cap, "%s:%u: %s", host, port,
 			 why == -ECONNREFUSED ? "connection refused" : rv_err_name(why));
 }
 
@@ -425,17 +427,21 @@ static void learn_answerer(struct rv_messenger *m, struct rv_route *r,
 
 	r->told_worker = rv_worker_id(pi->instance);
 	r->other_owner = r->told_worker != r->peer->worker;
-	p = rv_peers_get(&m->peers, r->told_worker);
+	p = rv_messenger_peer(m, r->told_worker);
 	if (!p)
 		return;
 	rv_messenger_learn(m, p, pi);
-	if (p == r->peer)
+	if (p == r->peer) {
+		/* It answers where we dialed; what it advertises may be of no use from here. */
+		snprintf(p->host, sizeof(p->host), "%s", r->host);
+		p->port = r->port;
 		return;
+	}
 	if (r->peer->name[0])
 		snprintf(p->name, sizeof(p->name), "%s", r->peer->name);
 	if (!p->host[0]) {
-		snprintf(p->host, sizeof(p->host), "%s", r->peer->host);
-		p->port = r->peer->port;
+		snprintf(p->host, sizeof(p->host), "%s", r->host);
+		p->port = r->port;
 	}
 }
 
@@ -512,7 +518,7 @@ static struct rv_mlink *dial(struct rv_messenger *m, struct rv_route *r, bool bu
 		return NULL;
 	l->route = r;
 	l->bulk = bulk;
-	l->link = m->conf.carrier->ops->dial(m->conf.carrier, r->peer->host, r->peer->port, l);
+	l->link = m->conf.carrier->ops->dial(m->conf.carrier, r->host, r->port, l);
 	if (l->link)
 		return l;
 	l->route = NULL;
@@ -522,6 +528,8 @@ static struct rv_mlink *dial(struct rv_messenger *m, struct rv_route *r, bool bu
 
 static void route_dial(struct rv_messenger *m, struct rv_route *r)
 {
+	snprintf(r->host, sizeof(r->host), "%s", r->peer->host);
+	r->port = r->peer->port;
 	r->state = RV_ROUTE_DIALING;
 	r->control = dial(m, r, false);
 	if (!r->control)
@@ -657,7 +665,7 @@ static struct rv_peer *unknown_peer(struct rv_messenger *m, const char *host, ui
 	uint64_t key = rv_hash_u64(rv_hash_xxh3(host, strlen(host)) ^ port);
 	struct rv_peer *p = rv_map64_get(&m->unknown, key);
 
-	if (p)
+	if (p || m->unknown.nr >= RV_PEERS_MAX)
 		return p;
 	p = calloc(1, sizeof(*p));
 	if (p && rv_map64_put(&m->unknown, key, p)) {
@@ -672,8 +680,7 @@ void rv_messenger_connect(struct rv_messenger *m, const char *host, uint16_t por
 			  void (*done)(void *ctx, const struct rv_connect_result *r), void *ctx)
 {
 	struct rv_connect_result res = {.rc = -ENOMEM, .worker = expected, .why = "out of memory"};
-	struct rv_peer *p =
-		expected ? rv_peers_get(&m->peers, expected) : unknown_peer(m, host, port);
+	struct rv_peer *p = expected ? rv_messenger_peer(m, expected) : unknown_peer(m, host, port);
 	struct rv_route *r = p ? rv_route_of(p) : NULL;
 	struct connect_wait *w = r ? calloc(1, sizeof(*w)) : NULL;
 

@@ -207,6 +207,34 @@ static const struct rv_tcp_endpoint *choose(const struct rv_address *a)
 	return routable ? routable : first;
 }
 
+/* Nodes that only said hello, and are nobody's name and on no route, make room for others. */
+static bool evict_one(struct rv_messenger *m)
+{
+	struct rv_peer *p;
+
+	for (unsigned turn = 0; turn < 2; turn++) {
+		while ((p = rv_peers_next(&m->peers, &m->evict_pos))) {
+			if (p->name[0] || p->link)
+				continue;
+			if (rv_peer_set_fabric(p, 0, NULL, 0) == 1)
+				rv_messenger_tell_fabric(m, p);
+			rv_peers_del(&m->peers, p);
+			return true;
+		}
+		m->evict_pos = 0;
+	}
+	return false;
+}
+
+struct rv_peer *rv_messenger_peer(struct rv_messenger *m, uint64_t worker)
+{
+	struct rv_peer *p = rv_peers_get(&m->peers, worker);
+
+	if (!p && m->peers.by_worker.nr >= RV_PEERS_MAX && evict_one(m))
+		p = rv_peers_get(&m->peers, worker);
+	return p;
+}
+
 int rv_messenger_learn(struct rv_messenger *m, struct rv_peer *p, const struct rv_peer_info *pi)
 {
 	struct rv_address *a = malloc(sizeof(*a));
@@ -247,7 +275,7 @@ int rv_messenger_add_peer(struct rv_messenger *m, const struct rv_peer_info *pi,
 		*why = id ? "that is this node itself" : "the instance id is not usable";
 		return -EPROTO;
 	}
-	p = rv_peers_get(&m->peers, id);
+	p = rv_messenger_peer(m, id);
 	rc = p ? rv_messenger_learn(m, p, pi) : -ENOMEM;
 	if (rc) {
 		*why = rc == -ENOMEM ? "out of memory" : "No compatible transports found";

@@ -15,6 +15,8 @@
 /* Requests of one link under way in engines before it is paused. */
 #define RV_LINK_REQUESTS 256u
 /* Bytes queued on a link before its requests are left unread. */
+/* Requests of one link that wait for local programs; one more is refused. */
+#define RV_LINK_ASKED    4096u
 #define RV_LINK_QUEUE    (8u << 20)
 
 /** A connection, as long as anything refers to it. */
@@ -23,7 +25,8 @@ struct rv_mlink {
 	struct rv_messenger *m;
 	struct rv_link *link; /* NULL once closed */
 	unsigned refs;
-	unsigned requests; /* being served */
+	unsigned requests; /* being served by engines */
+	unsigned asked;    /* being served by local programs */
 	bool paused;
 	struct rv_route *route; /* it is this route's; NULL: accepted, or given up */
 	bool bulk;
@@ -39,6 +42,8 @@ struct rv_route {
 	struct rv_peer *peer;
 	enum rv_route_state state;
 	struct rv_mlink *control, *bulk;
+	char host[RV_PEER_HOST]; /* dialed; what the peer advertises may differ */
+	uint16_t port;
 	bool bulk_up, no_bulk;
 	bool other_owner;        /* who answered there is not who the handle names */
 	struct rv_list waiting;  /* calls */
@@ -71,6 +76,7 @@ struct rv_messenger {
 	struct rv_reactor *reactor;
 	struct rv_calls calls;
 	struct rv_peers peers;
+	size_t evict_pos;
 	struct rv_map64 unknown; /* who answers at an address and was not asked for by name */
 	struct rv_list links;
 	struct rv_idtab transfers;
@@ -111,6 +117,8 @@ void rv_messenger_tell_fabric(struct rv_messenger *m, const struct rv_peer *p);
 void rv_route_why(const struct rv_route *r, int rc, char *out, size_t cap);
 
 /* messenger.c */
+/** The peer's record, made if there is none. @return NULL without memory, or if too many are known */
+struct rv_peer *rv_messenger_peer(struct rv_messenger *m, uint64_t worker);
 /** Take over what a peer's PeerInfo says. @return 0, or -EPROTO: nothing in it that we could use */
 int rv_messenger_learn(struct rv_messenger *m, struct rv_peer *p, const struct rv_peer_info *pi);
 

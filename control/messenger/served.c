@@ -82,7 +82,7 @@ static void forget(struct inbound *in)
 	rv_list_del(&in->link);
 	rv_map64_del(&m->asked_by_id, in->id);
 	m->serving--;
-	rv_mlink_request_done(in->from);
+	in->from->asked--;
 	rv_mlink_drop(in->from);
 	free(in);
 }
@@ -293,7 +293,7 @@ static struct inbound *inbound_new(struct rv_messenger *m, struct rv_served *sv,
 	}
 	rv_list_push(&m->asked, &in->link);
 	rv_mlink_hold(l);
-	l->requests++;
+	l->asked++;
 	m->serving++;
 	return in;
 }
@@ -301,10 +301,16 @@ static struct inbound *inbound_new(struct rv_messenger *m, struct rv_served *sv,
 void rv_served_dispatch(struct rv_messenger *m, struct rv_served *sv, struct rv_mlink *l,
 			const struct rv_request_header *h, const struct rv_frame *f)
 {
-	struct inbound *in = inbound_new(m, sv, l, h);
+	struct inbound *in = NULL;
 	uint64_t ms;
 	int rc;
 
+	/* The link must go on reading: the answers to what the programs ask in turn may come on it. */
+	if (l->asked >= RV_LINK_ASKED) {
+		rv_inbound_nack(l, &h->id, h->kind, "Handler failed: ordered lane queue full");
+		return;
+	}
+	in = inbound_new(m, sv, l, h);
 	if (!in) {
 		rv_inbound_nack(l, &h->id, h->kind, "Handler failed: out of memory");
 		return;

@@ -1,6 +1,7 @@
 #include "control/uring/conn.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -112,7 +113,7 @@ static struct rv_tx *tx_new(struct rv_conn *c, size_t head_len)
 	struct rv_tx *t = small ? rv_slab_take(&c->ring->tx) : malloc(sizeof(*t) + head_len);
 
 	if (t)
-		*t = (struct rv_tx){.small = small, .head_len = head_len};
+		*t = (struct rv_tx){.small = small, .head_len = head_len, .fd = -1};
 	return t;
 }
 
@@ -120,6 +121,8 @@ static void tx_free(struct rv_conn *c, struct rv_tx *t, int rc)
 {
 	if (t->sent)
 		t->sent(t->ctx, rc);
+	if (t->fd >= 0)
+		close(t->fd);
 	if (t->small)
 		rv_slab_give(&c->ring->tx, t);
 	else
@@ -140,11 +143,16 @@ int rv_conn_send(struct rv_conn *c, unsigned type, const void *header, size_t he
 	t = tx_new(c, RV_FRAME_PREAMBLE + header_len + copied);
 	if (!t)
 		return -ENOMEM;
+	/* A number is not a descriptor: by the time it is sent it may name another file. */
+	t->fd = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	if (fd >= 0 && t->fd < 0) {
+		tx_free(c, t, 0);
+		return -ENOMEM;
+	}
 	t->payload = sent ? payload : NULL;
 	t->payload_len = sent ? payload_len : 0;
 	t->sent = sent;
 	t->ctx = ctx;
-	t->fd = fd;
 	c->ops->encode(t->head, &pre);
 	if (header_len)
 		memcpy(t->head + RV_FRAME_PREAMBLE, header, header_len);

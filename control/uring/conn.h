@@ -94,7 +94,7 @@ void rv_conn_connect(struct rv_conn *c, const struct rv_conn_ops *ops, struct rv
  * Queue one frame.
  *
  * @param sent    NULL: the payload is copied; else it is borrowed until sent(ctx, rc)
- * @param fd      a descriptor to pass along (UNIX sockets), or -1; stays the caller's, must outlive @sent
+ * @param fd      a descriptor to pass along (UNIX sockets), or -1; a duplicate is sent, @fd stays the caller's
  * @return 0, -ESHUTDOWN or -ENOMEM
  */
 int rv_conn_send(struct rv_conn *c, unsigned type, const void *header, size_t header_len,

@@ -242,7 +242,6 @@ static void accepted(void *user, int fd)
 	struct sockaddr_storage peer = {0};
 	socklen_t len = sizeof(peer);
 	struct tcp_link *t = NULL;
-	struct linger linger = {1, 1};
 
 	if (getpeername(fd, (struct sockaddr *)&peer, &len) || !allowed(c, &peer) ||
 	    rv_counter_get(&c->connections) >= c->conf.max_connections ||
@@ -252,7 +251,6 @@ static void accepted(void *user, int fd)
 		return;
 	}
 	set_options(fd);
-	setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger));
 	rv_conn_open(&t->conn, &conn_ops, c->conf.ring, c->conf.reactor, fd);
 	learn_route(t);
 	if (!c->conf.events->opened(c->conf.user, &t->link))

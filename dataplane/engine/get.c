@@ -825,6 +825,13 @@ static unsigned offer_now(struct rv_get *g, bool *wait, const char **why)
 	return offer;
 }
 
+/* Does this node do RDMA at all, now? */
+static bool rdma_possible(const struct rv_engine *e)
+{
+	return e->conf.fabric_nr &&
+	       !atomic_load_explicit(&e->conf.set->rdma_off, memory_order_relaxed);
+}
+
 static void begin(struct rv_get *g)
 {
 	unsigned offer = 0;
@@ -840,7 +847,7 @@ static void begin(struct rv_get *g)
 	}
 	if (!wait) {
 		say(g, "%s", why);
-		fail(g, -EHOSTUNREACH);
+		fail(g, rdma_possible(g->e) ? -EHOSTUNREACH : -ENOTSUP);
 		return;
 	}
 	say(g, "%s", why);

@@ -27,7 +27,7 @@ struct rv_peer *rv_peers_get(struct rv_peers *d, uint64_t worker)
 {
 	struct rv_peer *p = rv_peers_find(d, worker);
 
-	if (p)
+	if (p || d->by_worker.nr >= RV_PEERS_MAX)
 		return p;
 	p = calloc(1, sizeof(*p));
 	if (!p)
@@ -38,6 +38,13 @@ struct rv_peer *rv_peers_get(struct rv_peers *d, uint64_t worker)
 		return NULL;
 	}
 	return p;
+}
+
+void rv_peers_del(struct rv_peers *d, struct rv_peer *p)
+{
+	rv_map64_del(&d->by_worker, p->worker);
+	free(p->fabric_addr);
+	free(p);
 }
 
 struct rv_peer *rv_peers_next(const struct rv_peers *d, size_t *pos)

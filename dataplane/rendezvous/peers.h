@@ -17,6 +17,8 @@
 
 #define RV_PEER_HOST 256
 #define RV_PEER_NAME 64
+/** Nodes known at once. */
+#define RV_PEERS_MAX 65536u
 
 struct rv_peer {
 	uint64_t worker;
@@ -40,8 +42,11 @@ void rv_peers_fini(struct rv_peers *d, void (*forget)(struct rv_peer *));
 
 struct rv_peer *rv_peers_find(const struct rv_peers *d, uint64_t worker);
 
-/** Find or make. @return NULL without memory */
+/** Find or make. @return NULL without memory, or with RV_PEERS_MAX known */
 struct rv_peer *rv_peers_get(struct rv_peers *d, uint64_t worker);
+
+/** Forget a peer: @p is gone. */
+void rv_peers_del(struct rv_peers *d, struct rv_peer *p);
 
 /** By name, instance text or address is for callers: walk with *@pos = 0. */
 struct rv_peer *rv_peers_next(const struct rv_peers *d, size_t *pos);

@@ -80,7 +80,7 @@ class RawOwner:
     """A listener that answers each request with script(name, body): (ok, payload) or None for silence."""
 
     def __init__(self, script, hello=b'{"handlers":[]}'):
-        self.script, self.hello, self.seen, self.headers, self.conns = script, hello, [], [], []
+        self.script, self.hello, self.seen, self.headers, self.conns, self.ids = script, hello, [], [], [], []
         self.sock = socket.socket()
         self.sock.bind(("127.0.0.1", 0))
         self.sock.listen(16)
@@ -111,6 +111,7 @@ class RawOwner:
                 name = header[20:20 + n].decode()
                 self.seen.append((name, body))
                 self.headers.append(header[20 + n:])
+                self.ids.append((name, header[2:18]))
                 if header[1] == FIRE:
                     continue
                 got = (True, self.hello) if name == "_hello" else self.script(name, body)

@@ -17,7 +17,7 @@
 #include "dataplane/base/log.h"
 #include "tests/sim/sim.h"
 
-#define STEPS	   2000u
+#define STEPS      2000u
 #define TAP_SEEDS  10000u
 #define TOPOLOGIES 4u
 #define SELF_SEEDS 400u
@@ -95,8 +95,8 @@ bool sim_fault(unsigned of_1000)
 static void say_failure(const char *what)
 {
 	char line[1200];
-	int n = snprintf(line, sizeof(line), "%sseed %" PRIu64 " step %u: %s\n", sim.tap ? "# " : "", sim.seed,
-			 sim.step, what);
+	int n = snprintf(line, sizeof(line), "%sseed %" PRIu64 " step %u: %s\n",
+			 sim.tap ? "# " : "", sim.seed, sim.step, what);
 
 	if (sim.tap)
 		printf("not ok %u - %s\n", test_nr, test_name);
@@ -135,7 +135,8 @@ void sim_trace(const char *fmt, ...)
 
 static void on_signal(int sig)
 {
-	say_failure(sig == SIGALRM ? "the run does not end" : "a fault: memory that is not there was touched");
+	say_failure(sig == SIGALRM ? "the run does not end"
+				   : "a fault: memory that is not there was touched");
 	signal(sig, SIG_DFL);
 	raise(sig);
 }
@@ -174,11 +175,12 @@ static void summary(const char *before, uint64_t seeds)
 {
 	const struct sim_totals *t = &sim.totals;
 
-	printf("%s%" PRIu64 " seeds, %" PRIu64 " rounds, %" PRIu64 " staged; gets: %" PRIu64 " local, %" PRIu64
-	       " chunked, %" PRIu64 " rdma, %" PRIu64 " failed (%" PRIu64 " late); %" PRIu64 " kills, %" PRIu64
-	       " stops, %" PRIu64 " cuts\n",
-	       before, seeds, t->rounds, t->staged, t->gets_ok[RV_PATH_LOCAL], t->gets_ok[RV_PATH_CHUNKED],
-	       t->gets_ok[RV_PATH_RDMA], t->gets_failed, t->late, t->kills, t->stops, t->cuts);
+	printf("%s%" PRIu64 " seeds, %" PRIu64 " rounds, %" PRIu64 " staged; gets: %" PRIu64
+	       " local, %" PRIu64 " chunked, %" PRIu64 " rdma, %" PRIu64 " failed (%" PRIu64
+	       " late); %" PRIu64 " kills, %" PRIu64 " stops, %" PRIu64 " cuts\n",
+	       before, seeds, t->rounds, t->staged, t->gets_ok[RV_PATH_LOCAL],
+	       t->gets_ok[RV_PATH_CHUNKED], t->gets_ok[RV_PATH_RDMA], t->gets_failed, t->late,
+	       t->kills, t->stops, t->cuts);
 	fflush(stdout);
 }
 
@@ -220,7 +222,8 @@ static bool self_test(unsigned steps)
 
 		test_nr++;
 		if (sim.tap)
-			printf("%s %u - noticed: %s\n# %s\n", seen ? "ok" : "not ok", test_nr, mutations[i], line);
+			printf("%s %u - noticed: %s\n# %s\n", seen ? "ok" : "not ok", test_nr,
+			       mutations[i], line);
 		else
 			printf("%-10s %s: %s\n", seen ? "noticed" : "NOT SEEN", mutations[i], line);
 		fflush(stdout);
@@ -263,7 +266,8 @@ static uint64_t number(const char *text)
 
 static int usage(void)
 {
-	fprintf(stderr, "usage: sim [--seed N] [--seeds FROM COUNT] [--steps N] [--verbose] [--self-test] [--tap]\n");
+	fprintf(stderr,
+		"usage: sim [--seed N] [--seeds FROM COUNT] [--steps N] [--verbose] [--self-test] [--tap]\n");
 	return 2;
 }
 
@@ -293,8 +297,6 @@ int main(int argc, char **argv)
 		}
 	}
 	rv_log_set_level(sim.verbose ? RV_LOG_DEBUG : RV_LOG_ERROR);
-	if (!sim.verbose)
-		rv_log_set_level(RV_LOG_ERROR);
 	watch_faults();
 	if (want_tap)
 		return tap(steps);

@@ -26,14 +26,14 @@
 /** What --self-test breaks: each must be noticed. */
 enum sim_mutation {
 	SIM_AS_IT_IS,
-	SIM_WRITE_AFTER_DONE,	/* the fabric writes once more after a GET's completion */
-	SIM_SENT_TOO_EARLY,	/* the carrier reads a payload after it said it would not */
-	SIM_PLACE_KEPT,		/* the carrier writes to a place that was taken away */
-	SIM_NO_QUARANTINE,	/* ranges do not rest, though keys cannot be revoked */
+	SIM_WRITE_AFTER_DONE,   /* the fabric writes once more after a GET's completion */
+	SIM_SENT_TOO_EARLY,     /* the carrier reads a payload after it said it would not */
+	SIM_PLACE_KEPT,         /* the carrier writes to a place that was taken away */
+	SIM_NO_QUARANTINE,      /* ranges do not rest, though keys cannot be revoked */
 	SIM_HOLD_DROPPED_EARLY, /* a program's view is given back while it is read */
 	SIM_HOLD_DROPPED_TWICE,
 	SIM_HOLD_FORGOTTEN,
-	SIM_ANSWER_LOST,   /* a cell never comes home */
+	SIM_ANSWER_LOST, /* a cell never comes home */
 	SIM_LEASE_FORGOTTEN,
 	SIM_CLOCK_BEHIND, /* a consumer's clock stands still while it fetches: proofs lie */
 	SIM_BUDGET_STOLEN,
@@ -53,7 +53,8 @@ struct sim_conf {
 	unsigned step_pct, slow_pct, op_pct;
 	unsigned queue_scale; /* what a byte queued on a link counts */
 	unsigned cut, dial_fail, partition, kill, stop, stall, block;
-	unsigned get_fail, get_hang, get_late, wire_fail, map_fail, unmap_fail, memory_fail, heap_fail;
+	unsigned get_fail, get_hang, get_late, wire_fail, map_fail, unmap_fail, memory_fail,
+		heap_fail;
 	unsigned pread_fail, kill_switch, silent;
 };
 
@@ -112,7 +113,7 @@ enum sim_stop {
 
 /** One incarnation. */
 struct sim_node {
-	unsigned at; /* its place, host and port */
+	unsigned at;   /* its place, host and port */
 	uint64_t life; /* never the same again */
 	uint8_t instance[16];
 	uint64_t worker;
@@ -130,10 +131,10 @@ struct sim_node {
 	struct sim_carrier carrier;
 	struct sim_session session[SIM_SESSIONS];
 	uint64_t last_session;
-	bool started;	      /* the heap may fail from now on */
+	bool started;         /* the heap may fail from now on */
 	struct rv_list heap;  /* everything it allocated */
 	struct rv_list pages; /* everything it mapped, but for arenas */
-	uint64_t frozen_ns; /* mutation: its clock stands still */
+	uint64_t frozen_ns;   /* mutation: its clock stands still */
 
 	enum sim_stop stop;
 	uint64_t stop_deadline_ns, stop_next_ns;
@@ -160,10 +161,11 @@ struct sim {
 	uint64_t rng, rng_product;
 	uint64_t now_ns;
 	struct sim_conf c;
-	unsigned depth;	/* of rounds inside a call that blocks */
-	bool settling; /* no more faults, everything is given back */
+	unsigned depth; /* of rounds inside a call that blocks */
+	unsigned idle_rounds;
+	bool settling;                    /* no more faults, everything is given back */
 	struct sim_node *node[SIM_NODES]; /* NULL: down */
-	struct sim_node *cur;		  /* whose code is running */
+	struct sim_node *cur;             /* whose code is running */
 	uint64_t restart_ns[SIM_NODES];
 	uint64_t former[SIM_NODES][SIM_FORMER];
 	unsigned former_nr[SIM_NODES];
@@ -171,11 +173,12 @@ struct sim {
 	struct sim_handle handle[SIM_HANDLES];
 	unsigned handle_nr, handle_next;
 	struct rv_list xfers; /* GETs under way, of all nodes */
-	bool mutated;	      /* the self-test's deed was done */
+	bool mutated;         /* the self-test's deed was done */
 
 	/* what happened, over all seeds */
 	struct sim_totals {
-		uint64_t gets_ok[RV_PATHS], gets_failed, late, staged, kills, stops, cuts, rounds, blocks, checks;
+		uint64_t gets_ok[RV_PATHS], gets_failed, late, staged, kills, stops, cuts, rounds,
+			blocks, checks;
 	} totals;
 };
 

@@ -12,6 +12,8 @@
 
 #include "tests/sim/sim.h"
 
+#define SLACK_NS RV_MS(150)
+
 enum op_kind {
 	OP_ALLOC,
 	OP_STAGE,
@@ -228,7 +230,8 @@ static void pay_all(void)
 {
 	struct rv_list *it, *tmp;
 
-	RV_LIST_EACH_SAFE(it, tmp, &owing) {
+	RV_LIST_EACH_SAFE(it, tmp, &owing)
+	{
 		struct owed *o = RV_LIST_ENTRY(it, struct owed, link);
 		struct sim_node *was = sim_enter(o->node);
 
@@ -349,30 +352,36 @@ static void session_end(struct sim_node *n, struct sim_session *s)
 	struct rv_list *it, *tmp;
 
 	sim_trace("node %u: session %" PRIu64 " ends", n->at, s->id);
-	RV_LIST_EACH_SAFE(it, tmp, &views) {
+	RV_LIST_EACH_SAFE(it, tmp, &views)
+	{
 		struct view *v = RV_LIST_ENTRY(it, struct view, link);
 
 		if (v->node == n && v->session == s->id)
 			view_end(v, false);
 	}
-	RV_LIST_EACH_SAFE(it, tmp, &buffers) {
+	RV_LIST_EACH_SAFE(it, tmp, &buffers)
+	{
 		struct buffer *b = RV_LIST_ENTRY(it, struct buffer, link);
 
 		if (b->node == n && b->session == s->id && !b->busy)
 			buffer_free(b, true);
 	}
 	for (unsigned i = 0; i < n->set.nr; i++)
-		owe((struct owed){
-			.node = n, .kind = OP_SESSION_END, .engine = &n->engine[i], .session = s->id});
+		owe((struct owed){.node = n,
+				  .kind = OP_SESSION_END,
+				  .engine = &n->engine[i],
+				  .session = s->id});
 	s->open = false;
 }
 
 /* Staging. */
 
-static void remember(struct sim_node *n, struct rv_handle h, uint64_t serial, uint64_t len, uid_t uid)
+static void remember(struct sim_node *n, struct rv_handle h, uint64_t serial, uint64_t len,
+		     uid_t uid)
 {
 	sim.handle_nr = (unsigned)rv_min_u64(sim.handle_nr + 1, SIM_HANDLES);
-	sim.handle[sim.handle_next++ % SIM_HANDLES] = (struct sim_handle){h, serial, len, n->at, n->life, uid};
+	sim.handle[sim.handle_next++ % SIM_HANDLES] =
+		(struct sim_handle){h, serial, len, n->at, n->life, uid};
 	sim.totals.staged++;
 }
 
@@ -400,8 +409,8 @@ static void allocated(struct rv_port *p, struct rv_cell *c)
 		rv_list_init(&b->link);
 		rv_list_push(&buffers, &b->link);
 		if (b->block->len != b->len || b->block->holds != 1)
-			sim_fail("node %u: a block of %" PRIu64 " bytes with %u holds for %" PRIu64, op->node->at,
-				 b->block->len, b->block->holds, b->len);
+			sim_fail("node %u: a block of %" PRIu64 " bytes with %u holds for %" PRIu64,
+				 op->node->at, b->block->len, b->block->holds, b->len);
 		sim_fill(rv_block_ptr(b->block), b->len, RV_NEVER);
 	}
 	op_end(op);
@@ -428,8 +437,9 @@ static void do_alloc(struct sim_node *n)
 	if (shared)
 		m->req.cls = (struct rv_arena_class){RV_ARENA_SESSION, s->uid, s->id, plain};
 	else
-		m->req.cls = (struct rv_arena_class){.kind = plain ? RV_ARENA_PLAIN : RV_ARENA_STAGING,
-						     .uid = s->uid};
+		m->req.cls =
+			(struct rv_arena_class){.kind = plain ? RV_ARENA_PLAIN : RV_ARENA_STAGING,
+						.uid = s->uid};
 	c->run = rv_engine_run_alloc;
 	rv_engine_send(port_of(n), m->engine, c);
 }
@@ -479,7 +489,8 @@ static void stage(struct sim_node *n, struct sim_session *s, struct buffer *b, u
 		.opts =
 			{
 				.refs = 1 + (uint32_t)sim_small(0, 8),
-				.ttl_ns = sim_chance(100) ? sim_small(RV_MS(1), RV_SEC(2)) : RV_NEVER,
+				.ttl_ns =
+					sim_chance(100) ? sim_small(RV_MS(1), RV_SEC(2)) : RV_NEVER,
 				.uid = s->uid,
 				.session = sim_chance(200) ? s->id : 0,
 			},
@@ -492,7 +503,8 @@ static struct buffer *buffer_any(struct sim_node *n)
 {
 	struct rv_list *it;
 
-	RV_LIST_EACH(it, &buffers) {
+	RV_LIST_EACH(it, &buffers)
+	{
 		struct buffer *b = RV_LIST_ENTRY(it, struct buffer, link);
 
 		if (b->node == n && !b->busy && sim_chance(600))
@@ -514,7 +526,7 @@ static void do_stage(struct sim_node *n)
 		buffer_free(b, true);
 	else
 		stage(n, session_find(n, b->session), b,
-		      sim_chance(800) ? b->len
+		      sim_chance(800)   ? b->len
 		      : sim_chance(900) ? sim_between(1, b->len)
 					: 0);
 }
@@ -533,8 +545,13 @@ static void got(struct rv_port *p, struct rv_cell *c)
 		return;
 	}
 	rv_cell_free(p, c);
-	sim_trace("node %u: get of %" PRIu64 " of node %u: %d %s %s", n->at, op->h.h.local, op->h.at, m.rc,
-		  m.rc ? "" : rv_path_name(m.took), m.text);
+	sim_trace("node %u: get of %" PRIu64 " of node %u: %d %s %s", n->at, op->h.h.local,
+		  op->h.at, m.rc, m.rc ? "" : rv_path_name(m.took), m.text);
+	/* Where nobody is held up and cells are not scarce, a get ends at its deadline. */
+	if (!sim.c.stall && !sim.c.block && sim.c.cells >= 96 && op->deadline_ns != RV_NEVER &&
+	    sim.now_ns > op->deadline_ns + SLACK_NS && sim.now_ns > op->began_ns + SLACK_NS)
+		sim_fail("node %u: a get was answered (%d %s) %.3f s after its deadline", n->at,
+			 m.rc, m.text, (double)(sim.now_ns - op->deadline_ns) / 1e9);
 	if (m.rc) {
 		sim.totals.gets_failed++;
 		sim.totals.late += m.rc == -ETIMEDOUT;
@@ -545,7 +562,8 @@ static void got(struct rv_port *p, struct rv_cell *c)
 	}
 	sim.totals.gets_ok[m.took]++;
 	if (m.len != op->h.len)
-		sim_fail("node %u: a get reports %" PRIu64 " bytes of %" PRIu64, n->at, m.len, op->h.len);
+		sim_fail("node %u: a get reports %" PRIu64 " bytes of %" PRIu64, n->at, m.len,
+			 op->h.len);
 	v = sim_new(sizeof(*v));
 	*v = (struct view){.node = n,
 			   .session = op->session,
@@ -610,7 +628,9 @@ static const struct sim_handle *handle_any(void)
 {
 	unsigned recent = sim.handle_nr > 10 && sim_chance(800) ? 10 : sim.handle_nr;
 
-	return recent ? &sim.handle[(sim.handle_next - 1 - sim_below(recent) + SIM_HANDLES) % SIM_HANDLES] : NULL;
+	return recent ? &sim.handle[(sim.handle_next - 1 - sim_below(recent) + SIM_HANDLES) %
+				    SIM_HANDLES]
+		      : NULL;
 }
 
 static void do_get(struct sim_node *n)
@@ -620,7 +640,9 @@ static void do_get(struct sim_node *n)
 	char host[16];
 
 	/* Mostly what lives, mostly elsewhere. */
-	for (unsigned i = 0; h && i < 3 && (!sim_node_of_life(h->life) || (h->life == n->life && sim_chance(700))); i++)
+	for (unsigned i = 0;
+	     h && i < 3 && (!sim_node_of_life(h->life) || (h->life == n->life && sim_chance(700)));
+	     i++)
 		h = handle_any();
 	if (!h)
 		return;
@@ -628,21 +650,24 @@ static void do_get(struct sim_node *n)
 	op->h = *h;
 	op->session = session_any(n)->id;
 	op->path = sim_chance(600) ? RV_GET_ANY : sim_chance(500) ? RV_GET_RDMA : RV_GET_CHUNKED;
-	op->deadline_ns = sim_chance(500) ? RV_NEVER : sim.now_ns + sim_small(RV_US(100), RV_MS(600));
+	op->deadline_ns =
+		sim_chance(500) ? RV_NEVER : sim.now_ns + sim_small(RV_US(100), RV_MS(600));
 	if (h->h.worker == n->worker || !sim_chance(300)) {
 		start_get(op);
 		return;
 	}
 	sim_node_host(h->at, host);
 	rv_messenger_connect(n->m, host, sim_node_port(h->at), h->h.worker, NULL,
-			     rv_min_u64(op->deadline_ns, sim.now_ns + sim.c.call_timeout_ns), connected, op);
+			     rv_min_u64(op->deadline_ns, sim.now_ns + sim.c.call_timeout_ns),
+			     connected, op);
 }
 
 static void do_view_end(struct sim_node *n)
 {
 	struct rv_list *it;
 
-	RV_LIST_EACH(it, &views) {
+	RV_LIST_EACH(it, &views)
+	{
 		struct view *v = RV_LIST_ENTRY(it, struct view, link);
 
 		if (v->node == n && sim_chance(600)) {
@@ -660,8 +685,8 @@ static void slot_done(struct rv_port *p, struct rv_cell *c)
 	const struct rv_msg_slot *m = (void *)c->body;
 
 	if (!m->rc && m->op == RV_SLOT_METADATA && m->total_len != op->h.len)
-		sim_fail("node %u: metadata tells %" PRIu64 " bytes of %" PRIu64, op->node->at, m->total_len,
-			 op->h.len);
+		sim_fail("node %u: metadata tells %" PRIu64 " bytes of %" PRIu64, op->node->at,
+			 m->total_len, op->h.len);
 	rv_cell_free(p, c);
 	op_end(op);
 }
@@ -674,8 +699,11 @@ static void slot_here(struct op *op, enum rv_slot_op what, uid_t uid)
 
 	if (!c)
 		return;
-	*(struct rv_msg_slot *)(void *)c->body = (struct rv_msg_slot){
-		.engine = e, .op = what, .local = op->h.h.local, .check_uid = true, .uid = uid};
+	*(struct rv_msg_slot *)(void *)c->body = (struct rv_msg_slot){.engine = e,
+								      .op = what,
+								      .local = op->h.h.local,
+								      .check_uid = true,
+								      .uid = uid};
 	c->run = rv_engine_run_slot;
 	rv_engine_send(port_of(n), e, c);
 }
@@ -687,8 +715,8 @@ static void called(struct rv_port *p, struct rv_cell *c)
 
 	rv_cell_free(p, c);
 	if (!pc.rc && pc.op == RV_PEER_METADATA && pc.meta.total_len != op->h.len)
-		sim_fail("node %u: a peer's metadata tells %" PRIu64 " bytes of %" PRIu64, op->node->at,
-			 pc.meta.total_len, op->h.len);
+		sim_fail("node %u: a peer's metadata tells %" PRIu64 " bytes of %" PRIu64,
+			 op->node->at, pc.meta.total_len, op->h.len);
 	if (!pc.rc && pc.op == RV_PEER_ACQUIRE)
 		end_lease(op->node, op->h.h,
 			  pc.answer == RV_ANSWER_RDMA ? pc.rdma.lease_id : pc.ready.lease_id,
@@ -703,8 +731,11 @@ static void call_there(struct op *op, enum rv_peer_op what)
 
 	if (!c)
 		return;
-	*(struct rv_peer_call *)(void *)c->body = (struct rv_peer_call){
-		.op = what, .handle = op->h.h, .deadline_ns = op->deadline_ns, .sync = true};
+	*(struct rv_peer_call *)(void *)c->body =
+		(struct rv_peer_call){.op = what,
+				      .handle = op->h.h,
+				      .deadline_ns = op->deadline_ns,
+				      .sync = true};
 	pc->ops->start(pc, port_of(op->node), c);
 }
 
@@ -730,8 +761,11 @@ static void acquire_here(struct op *op)
 
 	if (!c)
 		return;
-	*(struct rv_msg_acquire *)(void *)c->body = (struct rv_msg_acquire){
-		.engine = e, .local = op->h.h.local, .worker = n->worker, .for_us = true, .uid = op->h.uid};
+	*(struct rv_msg_acquire *)(void *)c->body = (struct rv_msg_acquire){.engine = e,
+									    .local = op->h.h.local,
+									    .worker = n->worker,
+									    .for_us = true,
+									    .uid = op->h.uid};
 	c->run = rv_engine_run_acquire;
 	rv_engine_send(port_of(n), e, c);
 }
@@ -746,7 +780,8 @@ static void do_handle(struct sim_node *n)
 		return;
 	op = op_new(n, OP_SLOT);
 	op->h = *h;
-	op->deadline_ns = sim_chance(500) ? RV_NEVER : sim.now_ns + sim_small(RV_US(100), RV_MS(300));
+	op->deadline_ns =
+		sim_chance(500) ? RV_NEVER : sim.now_ns + sim_small(RV_US(100), RV_MS(300));
 	op->then = sim_chance(500) ? RV_LEASE_RELEASE : RV_LEASE_DETACH;
 	if (h->h.worker == n->worker) {
 		if (what < 2)
@@ -772,7 +807,8 @@ static void do_forge(struct sim_node *n)
 
 	if (!h || h->h.worker == n->worker)
 		return;
-	RV_LIST_EACH(it, &views) {
+	RV_LIST_EACH(it, &views)
+	{
 		struct view *v = RV_LIST_ENTRY(it, struct view, link);
 
 		if (v->node == n || v->h.h.worker == n->worker || !sim_chance(500))
@@ -785,8 +821,12 @@ static void do_forge(struct sim_node *n)
 				  .sync = sim_chance(500)});
 		return;
 	}
-	owe((struct owed){
-		.node = n, .kind = OP_CALL, .h = h->h, .lease_id = sim_random(), .release = true, .sync = true});
+	owe((struct owed){.node = n,
+			  .kind = OP_CALL,
+			  .h = h->h,
+			  .lease_id = sim_random(),
+			  .release = true,
+			  .sync = true});
 }
 
 /* One node learns of another, perhaps again. */
@@ -867,16 +907,17 @@ void sim_actor_reset(void)
 	forgot_lease = false;
 }
 
-#define FORGET(list, type, n)                                                    \
-	do {                                                                     \
-		struct rv_list *it_, *tmp_;                                      \
-		RV_LIST_EACH_SAFE(it_, tmp_, &(list)) {                          \
-			type *e_ = RV_LIST_ENTRY(it_, type, link);               \
-			if (e_->node == (n)) {                                   \
-				rv_list_del(it_);                                \
-				sim_free(e_);                                    \
-			}                                                        \
-		}                                                                \
+#define FORGET(list, type, n)                                      \
+	do {                                                       \
+		struct rv_list *it_, *tmp_;                        \
+		RV_LIST_EACH_SAFE(it_, tmp_, &(list))              \
+		{                                                  \
+			type *e_ = RV_LIST_ENTRY(it_, type, link); \
+			if (e_->node == (n)) {                     \
+				rv_list_del(it_);                  \
+				sim_free(e_);                      \
+			}                                          \
+		}                                                  \
 	} while (0)
 
 void sim_actor_node_died(struct sim_node *n)
@@ -893,13 +934,13 @@ unsigned sim_actor_pending(const struct sim_node *n)
 	unsigned nr = 0;
 
 	RV_LIST_EACH(it, &ops)
-		nr += RV_LIST_ENTRY(it, struct op, link)->node == n;
+	nr += RV_LIST_ENTRY(it, struct op, link)->node == n;
 	RV_LIST_EACH(it, &owing)
-		nr += RV_LIST_ENTRY(it, struct owed, link)->node == n;
+	nr += RV_LIST_ENTRY(it, struct owed, link)->node == n;
 	RV_LIST_EACH(it, &buffers)
-		nr += RV_LIST_ENTRY(it, struct buffer, link)->node == n;
+	nr += RV_LIST_ENTRY(it, struct buffer, link)->node == n;
 	RV_LIST_EACH(it, &views)
-		nr += RV_LIST_ENTRY(it, struct view, link)->node == n;
+	nr += RV_LIST_ENTRY(it, struct view, link)->node == n;
 	return nr;
 }
 
@@ -914,13 +955,14 @@ unsigned sim_actor_quit(struct sim_node *n)
 
 void sim_actor_check_over(void)
 {
-	static const char *const names[] = {"alloc", "stage", "get", "lease", "call", "slot", "acquire", "drop",
-					    "session end", "connect"};
+	static const char *const names[] = {"alloc", "stage",   "get",  "lease",       "call",
+					    "slot",  "acquire", "drop", "session end", "connect"};
 
 	if (!rv_list_empty(&ops)) {
 		const struct op *op = RV_LIST_ENTRY(ops.next, struct op, link);
 
-		sim_fail("node %u: a call never ended: %s, begun at step %u (handle %" PRIu64 " of node %u)",
+		sim_fail("node %u: a call never ended: %s, begun at step %u (handle %" PRIu64
+			 " of node %u)",
 			 op->node->at, names[op->kind], op->began_step, op->h.h.local, op->h.at);
 	}
 	if (!rv_list_empty(&owing))
@@ -937,13 +979,15 @@ const char *sim_actor_pin(const struct sim_node *n, const uint8_t *base, uint64_
 {
 	struct rv_list *it;
 
-	RV_LIST_EACH(it, &views) {
+	RV_LIST_EACH(it, &views)
+	{
 		const struct view *v = RV_LIST_ENTRY(it, struct view, link);
 
 		if (v->node == n && overlaps(v->block, base, len))
 			return "a program's view shows it";
 	}
-	RV_LIST_EACH(it, &buffers) {
+	RV_LIST_EACH(it, &buffers)
+	{
 		const struct buffer *b = RV_LIST_ENTRY(it, struct buffer, link);
 
 		if (b->node == n && !b->busy && overlaps(b->block, base, len))

@@ -19,9 +19,11 @@ static struct slice {
 } slice[SLICES];
 static unsigned slice_nr;
 
-int __real_rv_offset_alloc_get(struct rv_offset_alloc *a, uint32_t len_gr, struct rv_offset_slice *out);
+int __real_rv_offset_alloc_get(struct rv_offset_alloc *a, uint32_t len_gr,
+			       struct rv_offset_slice *out);
 void __real_rv_offset_alloc_put(struct rv_offset_alloc *a, struct rv_offset_slice s);
-int __wrap_rv_offset_alloc_get(struct rv_offset_alloc *a, uint32_t len_gr, struct rv_offset_slice *out);
+int __wrap_rv_offset_alloc_get(struct rv_offset_alloc *a, uint32_t len_gr,
+			       struct rv_offset_slice *out);
 void __wrap_rv_offset_alloc_put(struct rv_offset_alloc *a, struct rv_offset_slice s);
 
 void sim_check_reset(void)
@@ -41,7 +43,8 @@ void sim_check_gone(const struct sim_node *n, const void *base, uint64_t len, co
 	if (!why)
 		why = sim_actor_pin(n, base, len);
 	if (why)
-		sim_fail("node %u: a range of %" PRIu64 " bytes is %s while %s", n->at, len, what, why);
+		sim_fail("node %u: a range of %" PRIu64 " bytes is %s while %s", n->at, len, what,
+			 why);
 }
 
 static const struct rv_arena *arena_of(struct sim_node *n, const struct rv_offset_alloc *a)
@@ -49,7 +52,8 @@ static const struct rv_arena *arena_of(struct sim_node *n, const struct rv_offse
 	for (unsigned i = 0; i < n->set.nr; i++) {
 		struct rv_list *it;
 
-		RV_LIST_EACH(it, &n->engine[i].pool.arenas) {
+		RV_LIST_EACH(it, &n->engine[i].pool.arenas)
+		{
 			const struct rv_arena *ar = RV_LIST_ENTRY(it, struct rv_arena, link);
 
 			if (ar->alloc == a)
@@ -59,7 +63,8 @@ static const struct rv_arena *arena_of(struct sim_node *n, const struct rv_offse
 	sim_fail("node %u: a range of an arena that is in no pool", n->at);
 }
 
-int __wrap_rv_offset_alloc_get(struct rv_offset_alloc *a, uint32_t len_gr, struct rv_offset_slice *out)
+int __wrap_rv_offset_alloc_get(struct rv_offset_alloc *a, uint32_t len_gr,
+			       struct rv_offset_slice *out)
 {
 	int rc = __real_rv_offset_alloc_get(a, len_gr, out);
 	const struct rv_arena *ar;
@@ -87,7 +92,8 @@ void __wrap_rv_offset_alloc_put(struct rv_offset_alloc *a, struct rv_offset_slic
 	uint64_t len = 0;
 
 	for (unsigned i = 0; i < slice_nr; i++) {
-		if (slice[i].life != sim.cur->life || slice[i].alloc != a || slice[i].off_gr != s.off_gr)
+		if (slice[i].life != sim.cur->life || slice[i].alloc != a ||
+		    slice[i].off_gr != s.off_gr)
 			continue;
 		len = (uint64_t)slice[i].len_gr * RV_GRANULE;
 		slice[i] = slice[--slice_nr];
@@ -112,7 +118,8 @@ static void check_slots(const struct sim_node *n, const struct rv_store *s)
 		struct rv_list *it;
 		uint32_t locks = 0;
 
-		RV_LIST_EACH(it, &slot->leases) {
+		RV_LIST_EACH(it, &slot->leases)
+		{
 			const struct rv_lease *l = RV_LIST_ENTRY(it, struct rv_lease, link);
 
 			if (l->slot != slot)
@@ -120,7 +127,8 @@ static void check_slots(const struct sim_node *n, const struct rv_store *s)
 			locks++;
 		}
 		if (locks != slot->locks)
-			sim_fail("node %u: slot with %u leases and %u locks", n->at, locks, slot->locks);
+			sim_fail("node %u: slot with %u leases and %u locks", n->at, locks,
+				 slot->locks);
 		if (!slot->locks && !slot->refcount)
 			sim_fail("node %u: a slot without references and locks lives on", n->at);
 		if (slot->block && (!slot->block->arena || !slot->block->holds))
@@ -143,13 +151,17 @@ static void check_arenas(const struct sim_node *n, const struct rv_pool *p)
 	uint64_t used = 0;
 	struct rv_list *it;
 
-	RV_LIST_EACH(it, &p->arenas) {
+	RV_LIST_EACH(it, &p->arenas)
+	{
 		const struct rv_arena *a = RV_LIST_ENTRY(it, struct rv_arena, link);
 
 		used += a->used_gr * RV_GRANULE;
-		if (a->alloc && rv_offset_alloc_free_gr(a->alloc) + a->used_gr != rv_arena_size_gr(a))
-			sim_fail("node %u: arena %u: %" PRIu64 " granules used, %u free, of %" PRIu64, n->at,
-				 a->id, a->used_gr, rv_offset_alloc_free_gr(a->alloc), rv_arena_size_gr(a));
+		if (a->alloc &&
+		    rv_offset_alloc_free_gr(a->alloc) + a->used_gr != rv_arena_size_gr(a))
+			sim_fail("node %u: arena %u: %" PRIu64
+				 " granules used, %u free, of %" PRIu64,
+				 n->at, a->id, a->used_gr, rv_offset_alloc_free_gr(a->alloc),
+				 rv_arena_size_gr(a));
 	}
 	if (used != rv_counter_get(&p->used_bytes))
 		sim_fail("node %u: the pool counts other bytes than its arenas do", n->at);
@@ -234,7 +246,8 @@ static void check_messenger(const struct sim_node *n)
 	none(n, m->transfers.live_nr, "transfers");
 	none(n, m->by_lease.nr, "leases of transfers");
 	none(n, !rv_list_empty(&m->deferred), "lease operations");
-	RV_LIST_EACH(it, &m->links) {
+	RV_LIST_EACH(it, &m->links)
+	{
 		const struct rv_mlink *l = RV_LIST_ENTRY(it, struct rv_mlink, all);
 
 		none(n, l->requests, "requests of a link");
@@ -252,14 +265,17 @@ static void check_memory(const struct sim_node *n)
 	for (unsigned i = 0; i < n->set.nr; i++) {
 		struct rv_list *it;
 
-		RV_LIST_EACH(it, &n->engine[i].pool.arenas) {
+		RV_LIST_EACH(it, &n->engine[i].pool.arenas)
+		{
 			const struct rv_arena *a = RV_LIST_ENTRY(it, struct rv_arena, link);
 
 			maps += rv_arena_registered(a);
 			*(rv_arena_registered(a) ? &registered : &plain) += a->pages.len;
 			none(n, a->block_nr, "blocks of an arena");
 			if ((a->session_over || a->dedicated) && !sim.c.heap_fail)
-				sim_fail("node %u: an empty arena that nobody can use again was kept", n->at);
+				sim_fail(
+					"node %u: an empty arena that nobody can use again was kept",
+					n->at);
 		}
 	}
 	if (n->fabric.unconfirmed)

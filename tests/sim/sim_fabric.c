@@ -16,7 +16,7 @@
 #include "tests/sim/sim.h"
 
 #define KEY_MAGIC 0x73696d6bu
-#define GRANTS	  256
+#define GRANTS    256
 
 struct sim_map {
 	struct rv_fabric_map m;
@@ -67,7 +67,8 @@ static struct xfer *xfer_of(struct rv_list *it)
 
 /* Pages. */
 
-static int map(struct rv_fabric *f, void *base, uint64_t len, enum rv_map_access access, struct rv_fabric_map **out)
+static int map(struct rv_fabric *f, void *base, uint64_t len, enum rv_map_access access,
+	       struct rv_fabric_map **out)
 {
 	struct sim_fabric *sf = self(f);
 	struct sim_map *m;
@@ -110,7 +111,8 @@ static struct sim_map *map_of_key(const struct sim_node *owner, const struct sim
 {
 	struct rv_list *it;
 
-	RV_LIST_EACH(it, &owner->fabric.maps) {
+	RV_LIST_EACH(it, &owner->fabric.maps)
+	{
 		struct sim_map *m = RV_LIST_ENTRY(it, struct sim_map, link);
 
 		if (m->id == k->map && owner->life == k->life)
@@ -125,7 +127,7 @@ unsigned sim_fabric_maps(const struct sim_fabric *f)
 	unsigned nr = 0;
 
 	RV_LIST_EACH(it, &f->maps)
-		nr++;
+	nr++;
 	return nr;
 }
 
@@ -153,7 +155,8 @@ static void abort_all(struct sim_node *n, unsigned reactor, uint64_t life)
 {
 	struct rv_list *it;
 
-	RV_LIST_EACH(it, &sim.xfers) {
+	RV_LIST_EACH(it, &sim.xfers)
+	{
 		struct xfer *x = xfer_of(it);
 
 		if (x->node == n && x->reactor == reactor && (!life || x->life == life))
@@ -224,10 +227,13 @@ static enum rv_peer_state peer_state(struct rv_fabric *f, unsigned reactor, uint
 	if (p->state == SIM_EP_IDLE)
 		wire(sf->node, reactor, p);
 	if (p->state == SIM_EP_WIRING && sim.now_ns >= p->at_ns) {
-		p->state = sim_node_of_life(p->life) && !sim_fault(sim.c.get_fail) ? SIM_EP_UP : SIM_EP_FAILED;
+		p->state = sim_node_of_life(p->life) && !sim_fault(sim.c.get_fail) ? SIM_EP_UP
+										   : SIM_EP_FAILED;
 		p->at_ns = sim.now_ns + sim_between(RV_MS(1), RV_MS(20));
 	}
-	return p->state == SIM_EP_UP ? RV_PEER_UP : p->state == SIM_EP_FAILED ? RV_PEER_FAILED : RV_PEER_WIRING;
+	return p->state == SIM_EP_UP       ? RV_PEER_UP
+	       : p->state == SIM_EP_FAILED ? RV_PEER_FAILED
+					   : RV_PEER_WIRING;
 }
 
 /* GETs. */
@@ -271,8 +277,9 @@ static void find_lease(struct xfer *x)
 	if (!o || !found)
 		return;
 	x->lease_engine = rv_local_reactor(found->lease);
-	l = x->lease_engine < o->set.nr ? rv_idtab_get(&o->engine[x->lease_engine].store.leases, found->lease)
-					: NULL;
+	l = x->lease_engine < o->set.nr
+		    ? rv_idtab_get(&o->engine[x->lease_engine].store.leases, found->lease)
+		    : NULL;
 	if (l && l->slot) {
 		x->lease = found->lease;
 		x->until_ns = l->deadline.timer.deadline_ns;
@@ -284,7 +291,8 @@ void sim_fabric_watch(void)
 {
 	struct rv_list *it;
 
-	RV_LIST_EACH(it, &sim.xfers) {
+	RV_LIST_EACH(it, &sim.xfers)
+	{
 		struct xfer *x = xfer_of(it);
 		struct sim_node *o = x->lease ? sim_node_of_life(x->life) : NULL;
 		const struct rv_lease *l;
@@ -319,7 +327,8 @@ static int get(struct rv_fabric *f, unsigned reactor, struct rv_fabric_get *g)
 {
 	struct sim_fabric *sf = self(f);
 	struct sim_peer *p = peer_find(sf, reactor, g->worker);
-	uintptr_t base = (uintptr_t)(g->local_map ? g->local_map->base : NULL), at = (uintptr_t)g->local;
+	uintptr_t base = (uintptr_t)(g->local_map ? g->local_map->base : NULL),
+		  at = (uintptr_t)g->local;
 	struct xfer *x;
 
 	if (!g->local_map || at < base || at + g->len > base + g->local_map->len)
@@ -371,7 +380,8 @@ static unsigned outstanding(struct rv_fabric *f, unsigned reactor)
 	struct rv_list *it;
 	unsigned nr = 0;
 
-	RV_LIST_EACH(it, &sim.xfers) {
+	RV_LIST_EACH(it, &sim.xfers)
+	{
 		const struct xfer *x = xfer_of(it);
 
 		nr += x->node == sf->node && x->reactor == reactor && !x->ghost;
@@ -401,7 +411,8 @@ static void read_now(struct xfer *x, uint64_t n)
 	const uint8_t *from = (const uint8_t *)(uintptr_t)x->addr + x->read;
 
 	if (!sim_mem_readable(from, n))
-		sim_fail("fabric: a GET reads memory that was unmapped, of node life %" PRIu64, x->life);
+		sim_fail("fabric: a GET reads memory that was unmapped, of node life %" PRIu64,
+			 x->life);
 	memcpy(x->buf + x->read, from, n);
 	x->read += n;
 }
@@ -489,7 +500,8 @@ unsigned sim_fabric_device(void)
 	struct rv_list *it, *tmp;
 	unsigned work = 0;
 
-	RV_LIST_EACH_SAFE(it, tmp, &sim.xfers) {
+	RV_LIST_EACH_SAFE(it, tmp, &sim.xfers)
+	{
 		struct xfer *x = xfer_of(it);
 
 		if (x->ghost) {
@@ -516,11 +528,12 @@ static unsigned serve_others(struct sim_node *n)
 	struct rv_list *it;
 	unsigned work = 0;
 
-	RV_LIST_EACH(it, &sim.xfers) {
+	RV_LIST_EACH(it, &sim.xfers)
+	{
 		struct xfer *x = xfer_of(it);
 
-		if (x->life != n->life || x->ended || x->ghost || x->read == x->len || x->read > x->written ||
-		    x->read >= x->fail_at || x->next_ns > sim.now_ns)
+		if (x->life != n->life || x->ended || x->ghost || x->read == x->len ||
+		    x->read > x->written || x->read >= x->fail_at || x->next_ns > sim.now_ns)
 			continue;
 		read_now(x, rv_min_u64(x->piece, x->len - x->read));
 		x->next_ns = sim.now_ns + sim_between(1, x->gap_ns);
@@ -556,7 +569,8 @@ static struct xfer *first_ended(const struct sim_poller *sp)
 {
 	struct rv_list *it;
 
-	RV_LIST_EACH(it, &sim.xfers) {
+	RV_LIST_EACH(it, &sim.xfers)
+	{
 		struct xfer *x = xfer_of(it);
 
 		if (x->ended && !x->ghost && x->node == sp->node && x->reactor == sp->reactor)
@@ -657,7 +671,8 @@ void sim_fabric_node_died(struct sim_node *n)
 {
 	struct rv_list *it, *tmp;
 
-	RV_LIST_EACH_SAFE(it, tmp, &sim.xfers) {
+	RV_LIST_EACH_SAFE(it, tmp, &sim.xfers)
+	{
 		if (xfer_of(it)->node == n)
 			xfer_free(xfer_of(it));
 	}
@@ -682,7 +697,8 @@ uint64_t sim_fabric_next(void)
 	uint64_t t = RV_NEVER;
 	struct rv_list *it;
 
-	RV_LIST_EACH(it, &sim.xfers) {
+	RV_LIST_EACH(it, &sim.xfers)
+	{
 		const struct xfer *x = xfer_of(it);
 
 		if (x->ended)
@@ -704,7 +720,8 @@ const char *sim_fabric_pin(const struct sim_node *n, const uint8_t *base, uint64
 {
 	struct rv_list *it;
 
-	RV_LIST_EACH(it, &sim.xfers) {
+	RV_LIST_EACH(it, &sim.xfers)
+	{
 		const struct xfer *x = xfer_of(it);
 
 		if (x->ghost)

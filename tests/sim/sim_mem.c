@@ -10,20 +10,23 @@
 #include <ifaddrs.h>
 #include <inttypes.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/types.h>
 
 #include "dataplane/base/clock.h"
+#include "dataplane/base/log.h"
 #include "tests/sim/sim.h"
 
-#define RESERVE	   RV_GIB(4)
+#define RESERVE    RV_GIB(4)
 #define RESERVE_AT ((void *)0x200000000000)
-#define KEEP	   RV_MIB(64)
-#define REGIONS	   4096
+#define KEEP       RV_MIB(64)
+#define REGIONS    4096
 #define FD_REGION  (1 << 20)
 #define FD_EVENT   (1 << 21)
 #define HEAP_MAGIC 0x5ea9u
+#define HASH_STATE 1024
 
 struct region {
 	uint64_t life;
@@ -85,6 +88,10 @@ void __wrap_freeifaddrs(struct ifaddrs *all);
 void __wrap_rv_random_bytes(void *buf, size_t len);
 uint64_t __wrap_rv_random_u64(void);
 uint64_t __wrap_rv_clock_ns(void);
+void *__wrap_XXH3_createState(void);
+int __wrap_XXH3_freeState(void *state);
+void __wrap_rv_log_write(struct rv_log_site *site, enum rv_log_level level, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
 _Noreturn void __wrap_rv_check_failed(const char *cond, const char *file, int line);
 
 /* The simulator's own memory. */
@@ -184,6 +191,19 @@ void *__wrap_realloc(void *p, size_t n)
 	return q;
 }
 
+/* Hash states come from a shared library's heap otherwise. */
+void *__wrap_XXH3_createState(void)
+{
+	return take(HASH_STATE, 64, __builtin_return_address(0));
+}
+
+int __wrap_XXH3_freeState(void *state)
+{
+	if (state)
+		give(chunk_of(state));
+	return 0;
+}
+
 /* Mappings. */
 
 static struct region *region_of(const void *p)
@@ -224,8 +244,9 @@ int __wrap_memfd_create(const char *name, unsigned flags)
 		errno = ENOMEM;
 		return -1;
 	}
-	region[region_nr] = (struct region){
-		.life = sim.cur ? sim.cur->life : 0, .base = reserve + reserve_used, .fd_open = true};
+	region[region_nr] = (struct region){.life = sim.cur ? sim.cur->life : 0,
+					    .base = reserve + reserve_used,
+					    .fd_open = true};
 	return FD_REGION + (int)region_nr++;
 }
 
@@ -318,7 +339,8 @@ static int unmap_own(void *addr, size_t len)
 
 	if (!sim.cur)
 		return __real_munmap(addr, len);
-	RV_LIST_EACH(it, &sim.cur->pages) {
+	RV_LIST_EACH(it, &sim.cur->pages)
+	{
 		struct mapping *m = RV_LIST_ENTRY(it, struct mapping, link);
 
 		if (m->base != addr)
@@ -434,7 +456,20 @@ uint64_t __wrap_rv_clock_ns(void)
 	return sim.now_ns;
 }
 
-void __wrap_rv_check_failed(const char *cond, const char *file, int line)
+/* What nodes say about the faults we inject is heard only when asked for. */
+void __wrap_rv_log_write(struct rv_log_site *site, enum rv_log_level level, const char *fmt, ...)
+{
+	char line[400];
+	va_list ap;
+
+	(void)site;
+	va_start(ap, fmt);
+	vsnprintf(line, sizeof(line), fmt, ap);
+	va_end(ap);
+	sim_trace("%s: %s", rv_log_level_name(level), line);
+}
+
+_Noreturn void __wrap_rv_check_failed(const char *cond, const char *file, int line)
 {
 	const char *at = strstr(file, "dataplane/");
 
@@ -448,8 +483,9 @@ void sim_mem_reset(void)
 {
 	if (!reserve) {
 		/* Addresses are written into messages as numbers: they must be the same in a replay. */
-		reserve = __real_mmap(RESERVE_AT, RESERVE, PROT_READ | PROT_WRITE,
-				      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+		reserve = __real_mmap(
+			RESERVE_AT, RESERVE, PROT_READ | PROT_WRITE,
+			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
 		if (reserve == MAP_FAILED)
 			sim_fail("no memory for the simulated arenas");
 	}
@@ -499,15 +535,16 @@ void sim_mem_check_empty(struct sim_node *n)
 	unsigned nr = 0;
 	uint64_t len = 0;
 
-	RV_LIST_EACH(it, &n->heap) {
+	RV_LIST_EACH(it, &n->heap)
+	{
 		const struct chunk *c = RV_LIST_ENTRY(it, struct chunk, link);
 
 		len = c->len;
 		nr++;
 	}
 	if (nr)
-		sim_fail("node %u stopped and leaks %u allocations, the last of %" PRIu64 " bytes", n->at, nr,
-			 len);
+		sim_fail("node %u stopped and leaks %u allocations, the last of %" PRIu64 " bytes",
+			 n->at, nr, len);
 	if (!rv_list_empty(&n->pages))
 		sim_fail("node %u stopped and leaks a mapping", n->at);
 }

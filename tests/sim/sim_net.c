@@ -26,7 +26,7 @@ struct wire_frame {
 	rv_sent_fn *sent;
 	void *ctx;
 	uint64_t at_ns; /* next piece is read; then: there for the receiver */
-	bool ghost;	/* mutation: sent() was called before the end */
+	bool ghost;     /* mutation: sent() was called before the end */
 };
 
 struct sim_link {
@@ -71,13 +71,14 @@ static void frame_free(struct wire_frame *f)
 
 static uint64_t delay(void)
 {
-	return sim_chance(850) ? sim_between(RV_US(1), RV_US(200)) : sim_between(RV_US(200), RV_MS(8));
+	return sim_chance(850) ? sim_between(RV_US(1), RV_US(200))
+			       : sim_between(RV_US(200), RV_MS(8));
 }
 
 /* What the messenger calls. */
 
-static int link_send(struct rv_link *rl, unsigned type, const void *header, size_t header_len, const void *payload,
-		     size_t payload_len, rv_sent_fn *sent, void *ctx)
+static int link_send(struct rv_link *rl, unsigned type, const void *header, size_t header_len,
+		     const void *payload, size_t payload_len, rv_sent_fn *sent, void *ctx)
 {
 	struct sim_link *l = self(rl);
 	struct wire_frame *f;
@@ -247,7 +248,8 @@ static void frame_leaves(struct sim_link *l, struct wire_frame *f)
 		t->sent = NULL;
 		t->own = NULL;
 		f->buf = NULL;
-		t->at_ns = rv_max_u64(l->last_ns, sim.now_ns + l->latency_ns + sim_below(l->latency_ns));
+		t->at_ns = rv_max_u64(l->last_ns,
+				      sim.now_ns + l->latency_ns + sim_below(l->latency_ns));
 		l->last_ns = t->at_ns;
 		rv_list_push(&l->peer->wire, &t->link);
 	}
@@ -312,7 +314,8 @@ unsigned sim_net_device(void)
 
 		if (!sim.node[i])
 			continue;
-		RV_LIST_EACH(it, &sim.node[i]->carrier.links) {
+		RV_LIST_EACH(it, &sim.node[i]->carrier.links)
+		{
 			struct sim_link *l = RV_LIST_ENTRY(it, struct sim_link, all);
 
 			if (l->opened)
@@ -340,7 +343,8 @@ static void link_free(struct sim_link *l)
 			l->peer->eof_ns = sim.now_ns + delay();
 		l->peer->eof = true;
 	}
-	while ((it = rv_list_pop(&l->tx)) || (it = rv_list_pop(&l->told)) || (it = rv_list_pop(&l->wire)))
+	while ((it = rv_list_pop(&l->tx)) || (it = rv_list_pop(&l->told)) ||
+	       (it = rv_list_pop(&l->wire)))
 		frame_free(RV_LIST_ENTRY(it, struct wire_frame, link));
 	if (l->rx)
 		frame_free(l->rx);
@@ -426,7 +430,8 @@ static void tell_sent(struct sim_link *l)
 		frame_free(f);
 	}
 	if (sim.mutation == SIM_SENT_TOO_EARLY) {
-		RV_LIST_EACH(it, &l->tx) {
+		RV_LIST_EACH(it, &l->tx)
+		{
 			struct wire_frame *f = RV_LIST_ENTRY(it, struct wire_frame, link);
 
 			if (f->ghost && f->sent) {
@@ -525,8 +530,10 @@ static unsigned receive(struct sim_link *l)
 		if (l->closing || !go_on(l))
 			break;
 	}
-	if (!l->closing && l->eof && sim.now_ns >= l->eof_ns && (!l->peer || rv_list_empty(&l->wire)) &&
-	    (rv_list_empty(&l->wire) || l->paused || sim_chance(200)) && !(l->rx && l->direct && sim_chance(500)))
+	if (!l->closing && l->eof && sim.now_ns >= l->eof_ns &&
+	    (!l->peer || rv_list_empty(&l->wire)) &&
+	    (rv_list_empty(&l->wire) || l->paused || sim_chance(200)) &&
+	    !(l->rx && l->direct && sim_chance(500)))
 		link_close(&l->link, -ECONNRESET);
 	return n;
 }
@@ -557,7 +564,7 @@ static unsigned carrier_poll(struct rv_poller *p, uint64_t now_ns)
 
 	(void)now_ns;
 	RV_LIST_EACH_SAFE(it, tmp, &sp->node->carrier.links)
-		work += poll_link(RV_LIST_ENTRY(it, struct sim_link, all));
+	work += poll_link(RV_LIST_ENTRY(it, struct sim_link, all));
 	return work;
 }
 
@@ -596,7 +603,8 @@ static void cut(struct sim_link *l)
 	}
 	l->peer = NULL;
 	l->eof = true;
-	l->eof_ns = sim.now_ns + (sim_chance(sim.c.silent) ? sim_between(RV_MS(10), RV_SEC(3)) : delay());
+	l->eof_ns = sim.now_ns +
+		    (sim_chance(sim.c.silent) ? sim_between(RV_MS(10), RV_SEC(3)) : delay());
 	if (p && p->peer)
 		cut(p);
 }
@@ -610,11 +618,12 @@ void sim_net_cut_one(void)
 	if (!n)
 		return;
 	RV_LIST_EACH(it, &n->carrier.links)
-		nr++;
+	nr++;
 	if (!nr)
 		return;
 	pick = (unsigned)sim_below(nr);
-	RV_LIST_EACH(it, &n->carrier.links) {
+	RV_LIST_EACH(it, &n->carrier.links)
+	{
 		struct sim_link *l = RV_LIST_ENTRY(it, struct sim_link, all);
 
 		if (pick--)
@@ -650,7 +659,7 @@ uint64_t sim_carrier_queued(const struct sim_carrier *c)
 	uint64_t sum = 0;
 
 	RV_LIST_EACH(it, &c->links)
-		sum += RV_LIST_ENTRY(it, struct sim_link, all)->queued;
+	sum += RV_LIST_ENTRY(it, struct sim_link, all)->queued;
 	return sum;
 }
 
@@ -660,7 +669,7 @@ unsigned sim_carrier_links(const struct sim_carrier *c)
 	unsigned nr = 0;
 
 	RV_LIST_EACH(it, &c->links)
-		nr++;
+	nr++;
 	return nr;
 }
 
@@ -669,7 +678,7 @@ unsigned sim_carrier_close_all(struct sim_carrier *c)
 	struct rv_list *it;
 
 	RV_LIST_EACH(it, &c->links)
-		link_close(&RV_LIST_ENTRY(it, struct sim_link, all)->link, -ESHUTDOWN);
+	link_close(&RV_LIST_ENTRY(it, struct sim_link, all)->link, -ESHUTDOWN);
 	return sim_carrier_links(c);
 }
 
@@ -705,7 +714,7 @@ uint64_t sim_net_next(void)
 		if (!sim.node[i])
 			continue;
 		RV_LIST_EACH(it, &sim.node[i]->carrier.links)
-			t = rv_min_u64(t, link_next(RV_LIST_ENTRY(it, struct sim_link, all)));
+		t = rv_min_u64(t, link_next(RV_LIST_ENTRY(it, struct sim_link, all)));
 	}
 	return t;
 }
@@ -719,7 +728,8 @@ static bool frames_touch(const struct rv_list *frames, const uint8_t *base, uint
 {
 	struct rv_list *it;
 
-	RV_LIST_EACH(it, frames) {
+	RV_LIST_EACH(it, frames)
+	{
 		const struct wire_frame *f = RV_LIST_ENTRY(it, struct wire_frame, link);
 
 		if (f->sent && overlaps(f->payload, f->len, base, len))
@@ -732,7 +742,8 @@ const char *sim_net_pin(const struct sim_node *n, const uint8_t *base, uint64_t 
 {
 	struct rv_list *it;
 
-	RV_LIST_EACH(it, &n->carrier.links) {
+	RV_LIST_EACH(it, &n->carrier.links)
+	{
 		const struct sim_link *l = RV_LIST_ENTRY(it, struct sim_link, all);
 
 		if (frames_touch(&l->tx, base, len) || frames_touch(&l->told, base, len))

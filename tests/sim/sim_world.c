@@ -11,12 +11,12 @@
 #include "dataplane/base/check.h"
 #include "tests/sim/sim.h"
 
-#define BEGIN_NS    RV_SEC(1000)
-#define STOP_STEP   RV_SEC(5)
-#define STOP_FLUSH  RV_SEC(1)
-#define STOP_POLL   RV_MS(2)
-#define SETTLE_NS   RV_SEC(400)
-#define SETTLE_MAX  200000u
+#define BEGIN_NS   RV_SEC(1000)
+#define STOP_STEP  RV_SEC(5)
+#define STOP_FLUSH RV_SEC(1)
+#define STOP_POLL  RV_MS(2)
+#define SETTLE_NS  RV_SEC(400)
+#define SETTLE_MAX 200000u
 
 /* Draws. */
 
@@ -58,7 +58,8 @@ static void draw_conf(struct sim_conf *c, unsigned topology)
 		.max_bytes = RV_KIB(256),
 		.reclaim_ns = sim_chance(500) ? RV_NEVER : sim_small(RV_MS(1), RV_SEC(1)),
 		.retain_bytes = sim_chance(500) ? 0 : sim_between(0, RV_KIB(256)),
-		.registered_budget = sim_chance(500) ? RV_MIB(4) : sim_between(RV_KIB(32), RV_MIB(1)),
+		.registered_budget =
+			sim_chance(500) ? RV_MIB(4) : sim_between(RV_KIB(32), RV_MIB(1)),
 		.plain_budget = sim_chance(500) ? RV_MIB(4) : sim_between(RV_KIB(32), RV_MIB(1)),
 		.len_max = sim_chance(700) ? RV_KIB(16) : RV_KIB(100),
 		.max_gets = (uint32_t)sim_between(4, 24),
@@ -74,7 +75,7 @@ static void draw_conf(struct sim_conf *c, unsigned topology)
 		.kill = rate(400, 12),
 		.stop = rate(400, 12),
 		.stall = rate(500, 30),
-		.block = rate(300, 500),
+		.block = rate(400, 1000),
 		.get_fail = rate(400, 200),
 		.get_hang = rate(300, 100),
 		.get_late = rate(500, 300),
@@ -202,7 +203,9 @@ static void publish(struct sim_node *n)
 	struct rv_writer w = rv_writer(buf, sizeof(buf));
 
 	a->tcp_nr = 1;
-	a->tcp[0] = (struct rv_tcp_endpoint){.port = sim_node_port(n->at), .prefix_len = 24, .numa = -1};
+	a->tcp[0] = (struct rv_tcp_endpoint){.port = sim_node_port(n->at),
+					     .prefix_len = 24,
+					     .numa = -1};
 	sim_node_host(n->at, a->tcp[0].ip);
 	a->has_rvd = true;
 	a->rvd_version = 1;
@@ -283,7 +286,8 @@ static void node_start(unsigned at)
 static void bury(struct sim_node *n)
 {
 	sim.node[n->at] = NULL;
-	sim.restart_ns[n->at] = sim.settling ? RV_NEVER : sim.now_ns + sim_small(RV_US(10), RV_MS(100));
+	sim.restart_ns[n->at] =
+		sim.settling ? RV_NEVER : sim.now_ns + sim_small(RV_US(10), RV_MS(100));
 	if (sim.former_nr[n->at] < SIM_FORMER)
 		sim.former[n->at][sim.former_nr[n->at]++] = n->worker;
 	sim_free(n);
@@ -336,8 +340,8 @@ static void destroy(struct sim_node *n)
 	rv_messenger_destroy(n->m);
 	rv_mesh_destroy(n->mesh);
 	if (n->registrar.registered.used || n->registrar.plain.used != parked)
-		sim_fail("node %u stopped with %" PRIu64 " and %" PRIu64 " bytes of budget taken", n->at,
-			 n->registrar.registered.used, n->registrar.plain.used);
+		sim_fail("node %u stopped with %" PRIu64 " and %" PRIu64 " bytes of budget taken",
+			 n->at, n->registrar.registered.used, n->registrar.plain.used);
 	if (sim_mem_mapped(n))
 		sim_fail("node %u stopped with %u arenas mapped", n->at, sim_mem_mapped(n));
 	sim_mem_check_empty(n);
@@ -430,8 +434,8 @@ static void stop_ask(struct sim_node *n)
 static void stop_next(struct sim_node *n)
 {
 	if (n->busy) {
-		sim_trace("node %u: out of time at step %d of stopping, %" PRIu64 " busy", n->at, (int)n->stop,
-			  n->busy);
+		sim_trace("node %u: out of time at step %d of stopping, %" PRIu64 " busy", n->at,
+			  (int)n->stop, n->busy);
 		if (n->stop == SIM_STOP_MEMORY || n->stop == SIM_STOP_FABRICS)
 			n->unclean = true;
 	}
@@ -471,13 +475,20 @@ static void stop_step(struct sim_node *n)
 
 /* A round. */
 
+/* In a quiet world everybody has a turn before the clock jumps. */
+static bool everybody(void)
+{
+	return sim.settling || sim.idle_rounds > 2;
+}
+
 static bool stalled(struct sim_node *n, unsigned reactor)
 {
 	if (sim.settling)
 		n->stalled_until[reactor] = 0;
 	else if (sim_fault(sim.c.stall))
 		n->stalled_until[reactor] = sim.now_ns + sim_small(RV_US(10), RV_MS(300));
-	return sim.now_ns < n->stalled_until[reactor] || (!sim.settling && sim_below(100) >= sim.c.step_pct);
+	return sim.now_ns < n->stalled_until[reactor] ||
+	       (!everybody() && sim_below(100) >= sim.c.step_pct);
 }
 
 static unsigned step_node(struct sim_node *n)
@@ -491,7 +502,7 @@ static unsigned step_node(struct sim_node *n)
 		if (!(n->blocked & 1u << r) && !stalled(n, r))
 			work += rv_reactor_step(&n->reactor[r]);
 	}
-	if (sim.settling || sim_below(100) < sim.c.slow_pct)
+	if (everybody() || sim_below(100) < sim.c.slow_pct)
 		work += rv_port_poll(n->slow, (unsigned)sim_between(1, 4));
 	sim_leave(was);
 	if (!n->blocked)
@@ -535,15 +546,21 @@ static void advance(unsigned work)
 {
 	uint64_t next;
 
+	if (work)
+		sim.idle_rounds = 0;
 	if (work || (!sim.settling && sim_chance(300))) {
-		sim.now_ns += sim_chance(700) ? sim_between(1, RV_US(50)) : sim_between(RV_US(50), RV_MS(1));
+		sim.now_ns += sim_chance(700) ? sim_between(1, RV_US(50))
+					      : sim_between(RV_US(50), RV_MS(1));
 		if (!sim.settling && sim_chance(30))
 			sim.now_ns += sim_between(RV_MS(1), RV_MS(20));
 		return;
 	}
 	next = next_event();
+	sim.idle_rounds++;
 	if (!sim.settling) /* programs ask again before long */
-		next = rv_min_u64(next, sim.now_ns + (sim_chance(50) ? RV_MS(300) : RV_MS(3)));
+		next = rv_min_u64(next,
+				  sim.now_ns + (sim.idle_rounds > 4 && sim_chance(200) ? RV_MS(300)
+										       : RV_MS(3)));
 	sim.now_ns = next == RV_NEVER ? sim.now_ns + RV_MS(100) : rv_max_u64(next, sim.now_ns + 1);
 }
 
@@ -588,8 +605,9 @@ void sim_world_go_on_without(struct sim_node *n, unsigned reactor, uint64_t unti
 
 		sim_fabric_watch();
 		if (sim.now_ns < until_ns)
-			sim.now_ns += work ? sim_between(1, RV_US(100))
-					   : sim_between(1, rv_max_u64(1, (until_ns - sim.now_ns) / 4));
+			sim.now_ns +=
+				work ? sim_between(1, RV_US(100))
+				     : sim_between(1, rv_max_u64(1, (until_ns - sim.now_ns) / 4));
 	}
 	sim.now_ns = rv_max_u64(sim.now_ns, until_ns);
 	sim.depth--;
@@ -619,8 +637,10 @@ static unsigned drop_slots(struct sim_node *n)
 			left++;
 			if (!c)
 				break;
-			*(struct rv_msg_slot *)(void *)c->body = (struct rv_msg_slot){
-				.engine = &n->engine[i], .op = RV_SLOT_DROP, .local = s->rec.id};
+			*(struct rv_msg_slot *)(void *)c->body =
+				(struct rv_msg_slot){.engine = &n->engine[i],
+						     .op = RV_SLOT_DROP,
+						     .local = s->rec.id};
 			c->run = rv_engine_run_slot;
 			c->done = dropped;
 			rv_engine_send(n->main, &n->engine[i], c);
@@ -632,8 +652,8 @@ static unsigned drop_slots(struct sim_node *n)
 
 static bool idle(struct sim_node *n)
 {
-	if (sim_actor_quit(n) || drop_slots(n) || n->m->calls.live || n->m->serving || n->m->transfers.live_nr ||
-	    n->m->deferred_task.timer.armed)
+	if (sim_actor_quit(n) || drop_slots(n) || n->m->calls.live || n->m->serving ||
+	    n->m->transfers.live_nr || n->m->deferred_task.timer.armed)
 		return false;
 	for (unsigned i = 0; i < n->set.nr; i++) {
 		const struct rv_engine *e = &n->engine[i];
@@ -724,7 +744,11 @@ void sim_world_run(uint64_t seed, unsigned steps)
 	bool verbose = sim.verbose, tap = sim.tap;
 	enum sim_mutation mutation = sim.mutation;
 
-	sim = (struct sim){.seed = seed, .steps = steps, .verbose = verbose, .tap = tap, .mutation = mutation};
+	sim = (struct sim){.seed = seed,
+			   .steps = steps,
+			   .verbose = verbose,
+			   .tap = tap,
+			   .mutation = mutation};
 	sim.totals = totals;
 	sim.rng = sim_mix(seed ^ 0x51d0);
 	sim.rng_product = sim_mix(seed ^ 0xb00c);
