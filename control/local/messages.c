@@ -126,6 +126,12 @@ static void start(struct out *o)
 		.timeout_ns = rq->timeout_ns,
 	};
 
+	if (rq->worker == local->conf.worker) {
+		rv_session_refuse(o->p->s, rq, o->p->op, -EINVAL,
+				  "that is this node itself: messages go to other nodes");
+		out_end(o);
+		return;
+	}
 	if (o->p->op == RV_LOCAL_HANDLERS) {
 		q.handler = "_list_handlers";
 		q.kind = RV_CALL_UNARY;
@@ -145,7 +151,7 @@ static void connected(void *ctx, const struct rv_connect_result *r)
 		rv_session_refuse(
 			o->p->s, &o->p->rq, o->p->op, r->rc ? r->rc : -ENOTSUP, "%s",
 			r->rc ? r->why
-			      : "the node there does not say who it is: give its PeerInfo file");
+			      : "the node there does not say who it is, or is this one: give its PeerInfo file");
 		out_end(o);
 		return;
 	}

@@ -771,7 +771,7 @@ void rv_inbound_message(struct rv_messenger *m, struct rv_mlink *l, const struct
 	rq = (struct request){.link = l,
 			      .id = h.id,
 			      .kind = h.kind,
-			      .arrival_ns = m->reactor->now_ns};
+			      .arrival_ns = m->reactor->conf.clock()};
 	hd = find_handler(&h);
 	if (m->draining && !(hd && hd->while_draining)) {
 		l->link->ops->send(l->link, RV_FRAME_SHUTTING_DOWN, f->header, f->header_len, NULL,

@@ -22,6 +22,7 @@
 #define LATE_NS       RV_SEC(60)
 #define HANDLER_MAX   256u
 #define HELLO_NS      RV_SEC(30)
+#define RETELL_NS     RV_MS(10)
 
 /* Somebody who waits for a route to be up. */
 struct connect_wait {
@@ -582,18 +583,19 @@ static void told(struct rv_port *port, struct rv_cell *c)
 	free(t);
 }
 
-void rv_messenger_tell_fabric(struct rv_messenger *m, const struct rv_peer *p)
+static bool tell_engines(struct rv_messenger *m, const struct rv_peer *p)
 {
 	struct tell *t = calloc(1, sizeof(*t));
+	bool all = t != NULL;
 
 	if (!t)
-		return;
+		return false;
 	t->refs = 1;
 	if (p->fabric_addr_len) {
 		t->addr = malloc(p->fabric_addr_len);
 		if (!t->addr) {
 			free(t);
-			return;
+			return false;
 		}
 		memcpy(t->addr, p->fabric_addr, p->fabric_addr_len);
 	}
@@ -601,8 +603,9 @@ void rv_messenger_tell_fabric(struct rv_messenger *m, const struct rv_peer *p)
 		struct rv_cell *c = rv_cell_alloc(m->reactor->port);
 		struct rv_msg_peer *msg;
 
+		all = c != NULL;
 		if (!c)
-			break; /* RDMA to this peer stays unknown there; the chunks go on */
+			break;
 		msg = (void *)c->body;
 		*msg = (struct rv_msg_peer){
 			.engine = m->conf.engines->engine[i],
@@ -617,6 +620,29 @@ void rv_messenger_tell_fabric(struct rv_messenger *m, const struct rv_peer *p)
 	if (!--t->refs) {
 		free(t->addr);
 		free(t);
+	}
+	return all;
+}
+
+bool rv_messenger_tell_fabric(struct rv_messenger *m, struct rv_peer *p)
+{
+	p->fabric_untold = !tell_engines(m, p);
+	if (p->fabric_untold && !m->stopped)
+		rv_task_at(m->reactor, &m->retell, m->reactor->now_ns + RETELL_NS);
+	return !p->fabric_untold;
+}
+
+/* There were no cells, or no memory: RDMA to some peers is not known of everywhere yet. */
+void rv_messenger_retell(struct rv_reactor *r, struct rv_task *t)
+{
+	struct rv_messenger *m = RV_CONTAINER(t, struct rv_messenger, retell);
+	struct rv_peer *p;
+	size_t pos = 0;
+
+	(void)r;
+	while ((p = rv_peers_next(&m->peers, &pos))) {
+		if (p->fabric_untold && !rv_messenger_tell_fabric(m, p))
+			return;
 	}
 }
 
@@ -738,6 +764,7 @@ void rv_messenger_stop(struct rv_messenger *m)
 	size_t pos = 0;
 
 	m->stopped = true;
+	rv_task_cancel(m->reactor, &m->retell);
 	while ((p = rv_peers_next(&m->peers, &pos)))
 		stop_route(m, p);
 	pos = 0;

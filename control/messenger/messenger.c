@@ -31,6 +31,7 @@ struct rv_messenger *rv_messenger_create(const struct rv_messenger_conf *conf)
 	rv_list_init(&m->asked);
 	if (rv_calls_init(&m->calls, conf->reactor, conf->worker))
 		goto err_free;
+	m->retell.fn = rv_messenger_retell;
 	if (rv_inbound_init(m))
 		goto err_calls;
 	return m;
@@ -216,8 +217,9 @@ static bool evict_one(struct rv_messenger *m)
 		while ((p = rv_peers_next(&m->peers, &m->evict_pos))) {
 			if (p->name[0] || p->link)
 				continue;
-			if (rv_peer_set_fabric(p, 0, NULL, 0) == 1)
-				rv_messenger_tell_fabric(m, p);
+			if (rv_peer_set_fabric(p, 0, NULL, 0) == 1 &&
+			    !rv_messenger_tell_fabric(m, p))
+				continue;
 			rv_peers_del(&m->peers, p);
 			return true;
 		}

@@ -88,6 +88,7 @@ struct rv_messenger {
 	uint64_t serving;        /* requests whose answer is owed */
 	struct rv_list deferred; /* lease operations that found no cell */
 	struct rv_task deferred_task;
+	struct rv_task retell;
 	struct rv_list served; /* struct rv_served */
 	struct rv_list asked;  /* served.c's requests that are not answered */
 	struct rv_map64 asked_by_id;
@@ -111,8 +112,9 @@ void rv_route_submit(struct rv_messenger *m, struct rv_route *r, struct rv_call 
 void rv_call_transmit(struct rv_messenger *m, struct rv_call *c, struct rv_mlink *l);
 /** Fail a call; if its payload is arriving, once the place is given up. */
 void rv_messenger_end_call(struct rv_messenger *m, struct rv_call *c, int rc);
-/** Tell every engine what we know of a peer's fabric address. */
-void rv_messenger_tell_fabric(struct rv_messenger *m, const struct rv_peer *p);
+/** Tell every engine what we know of a peer's fabric address. @return false: not all yet; it is tried again */
+bool rv_messenger_tell_fabric(struct rv_messenger *m, struct rv_peer *p);
+void rv_messenger_retell(struct rv_reactor *r, struct rv_task *t);
 /** Why a route is down, in words. */
 void rv_route_why(const struct rv_route *r, int rc, char *out, size_t cap);
 

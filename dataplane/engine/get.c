@@ -960,13 +960,17 @@ void rv_engine_run_get(struct rv_port *p, struct rv_cell *c)
 
 void rv_gets_abandon(struct rv_engine *e)
 {
-	struct rv_list *it;
+	struct rv_list *it, *next;
 
-	RV_LIST_EACH(it, &e->live_gets)
+	RV_LIST_EACH_SAFE(it, next, &e->live_gets)
 	{
 		struct rv_get *g = RV_LIST_ENTRY(it, struct rv_get, link);
 
-		if (g->state == GET_RDMA)
+		if (g->state == GET_RDMA) {
 			g->fabric->ops->abandon(g->fabric, e->reactor->index, g->handle.worker);
+		} else if (g->state == GET_WIRING) {
+			say(g, "this node is shutting down");
+			fail(g, -ESHUTDOWN);
+		}
 	}
 }

@@ -330,8 +330,8 @@ void rv_pool_grown(struct rv_pool *p, const struct rv_pool_grow *g)
 	rv_list_push(&p->arenas, &g->arena->link);
 	if (req) {
 		req->block = carve(p, g->arena, req->len);
-		finish(p, req, req->block ? 0 : -ENOMEM);
-		served++;
+		served = req->block != NULL;
+		finish(p, req, served ? 0 : -ENOMEM);
 	}
 	/* Whoever was served may have given its block, and the arena, back already: do not look at it again. */
 	served += serve_others(p, &g->cls);

@@ -31,7 +31,8 @@ struct rv_peer {
 	uint64_t incarnation; /* of its fabric address */
 	uint8_t *fabric_addr; /* heap; NULL: none that is of use to us */
 	size_t fabric_addr_len;
-	void *link; /* the messenger's: the connection it dials, what waits for it */
+	bool fabric_untold; /* some engine does not have it yet */
+	void *link;         /* the messenger's: the connection it dials, what waits for it */
 };
 
 struct rv_peers {

@@ -116,6 +116,15 @@ void rv_store_transfer_gone(struct rv_lease *l)
 	free_lease(l, (enum rv_end_cause)l->rec.cause);
 }
 
+/*
+ * The time of the pass may be old: making an endpoint holds a reactor up for long. A lease that began
+ * then would end before its consumer, who counts from when it asked, believes it does.
+ */
+static uint64_t now(const struct rv_store *s)
+{
+	return s->conf.reactor->conf.clock();
+}
+
 /* A granted key may be in use until its lease's deadline, and a GET that has begun a while longer. */
 static void must_rest(struct rv_lease *l)
 {
@@ -125,7 +134,7 @@ static void must_rest(struct rv_lease *l)
 	if (l->kind != RV_LEASE_RDMA || c->keys_revocable)
 		return;
 	if (l->timeout_ns == RV_NEVER)
-		end = c->reactor->now_ns;
+		end = now(l->store);
 	l->slot->rest_until_ns =
 		rv_max_u64(l->slot->rest_until_ns, rv_sat_add(end, c->quarantine_ns));
 }
@@ -154,7 +163,7 @@ struct rv_lease *rv_lease_mint(struct rv_slot *slot, uint64_t worker, enum rv_le
 	l->worker = worker;
 	l->kind = kind;
 	l->timeout_ns = timeout_ns;
-	l->granted_ns = s->conf.reactor->now_ns;
+	l->granted_ns = now(s);
 	l->deadline.fn = deadline_passed;
 	rv_list_push(&slot->leases, &l->link);
 	slot->locks++;

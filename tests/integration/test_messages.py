@@ -40,6 +40,10 @@ def test_a_program_serves_and_others_call():
         rc, _, err = rvctl(b, "send", "aa", "absent")
         assert rc == 1 and "Handler 'absent' not found" in err
         assert rvctl(b, "send", "nobody", "echo")[0] == 5
+        rc, _, err = rvctl(b, "send", str(worker), "echo")
+        assert rc == 1 and "this node itself" in err, (rc, err)
+        rc, _, err = rvctl(b, "handlers", "127.0.0.1:%d" % b.tcp)
+        assert rc == 1 and "or is this one" in err, (rc, err)
         assert rvctl(b, "send", "aa", "_rv_pull")[0] in (1, 2)
         assert rvctl(b, "send", "aa", "echo", "--call", "--fire")[0] == 2
         for d in (a, b):

@@ -624,6 +624,22 @@ static void path_rdma_waits_until_the_endpoint_is_up(void **state)
 	drop(&m);
 }
 
+/* It has no deadline of its own, and nobody but the shutdown would end it. */
+static void a_shutdown_ends_a_get_that_waits_for_its_endpoint(void **state)
+{
+	struct fake_ask *a;
+	struct rv_msg_get m;
+
+	(void)state;
+	w.fabric.state = (struct fake_script){.then = RV_PEER_WIRING};
+	a = get(RV_GET_RDMA);
+	fake_engine_advance(&w, RV_MS(1));
+	rv_gets_abandon(&w.engine);
+	m = outcome(a);
+	assert_int_equal(m.rc, -ESHUTDOWN);
+	assert_non_null(strstr(m.text, "shutting down"));
+}
+
 static void path_rdma_waits_no_longer_than_its_deadline(void **state)
 {
 	struct fake_ask *a;
@@ -1524,6 +1540,7 @@ int main(void)
 		GET(a_fallback_that_fails_is_an_error),
 		GET(chunks_where_rdma_was_insisted_on_are_an_error),
 		GET(path_rdma_waits_until_the_endpoint_is_up),
+		GET(a_shutdown_ends_a_get_that_waits_for_its_endpoint),
 		GET(path_rdma_waits_no_longer_than_its_deadline),
 		OWN(path_rdma_that_cannot_be_says_why),
 		GET(a_slow_get_renews_every_half_lease_with_proof),

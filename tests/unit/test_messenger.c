@@ -1144,6 +1144,48 @@ static void nothing_is_granted_with_a_transfer_of_no_chunks(void **state)
 	assert_int_equal(mess->transfers.live_nr, 0);
 }
 
+static void add_peer_with_fabric(uint8_t number)
+{
+	static struct rv_address a; /* large */
+	uint8_t buf[512], worker_addr[8] = "address";
+	struct rv_writer wr = rv_writer(buf, sizeof(buf));
+	struct rv_peer_info pi = {.address = buf};
+	uint64_t worker;
+	const char *why;
+
+	memset(&a, 0, sizeof(a));
+	a.tcp_nr = 1;
+	a.tcp[0] = (struct rv_tcp_endpoint){.ip = "192.0.2.7", .port = 7471, .numa = -1};
+	a.has_ucx = a.ucx_rdma_only = a.has_rvd = true;
+	a.rvd_version = 1;
+	a.ucx = (struct rv_ucx_blob){2, 8192, 5, worker_addr, sizeof(worker_addr)};
+	assert_int_equal(rv_address_encode(&wr, &a), 0);
+	pi.address_len = wr.len;
+	memset(pi.instance, number, sizeof(pi.instance));
+	assert_int_equal(rv_messenger_add_peer(mess, &pi, NULL, &worker, &why), 0);
+}
+
+static void a_fabric_address_that_found_no_cell_is_told_later(void **state)
+{
+	struct rv_list taken, *it;
+	struct rv_cell *c;
+
+	(void)state;
+	rv_list_init(&taken);
+	while ((c = rv_cell_alloc(w.port)))
+		rv_list_push(&taken, &c->link);
+	add_peer_with_fabric(0x31);
+	add_peer_with_fabric(0x32);
+	fake_engine_advance(&w, RV_MS(50));
+	assert_int_equal(w.fabric.peers_up, 0);
+	while ((it = rv_list_pop(&taken)))
+		rv_cell_free(w.port, RV_LIST_ENTRY(it, struct rv_cell, link));
+	fake_engine_advance(&w, RV_MS(20));
+	assert_int_equal(w.fabric.peers_up, 2);
+	fake_engine_advance(&w, RV_SEC(1));
+	assert_int_equal(w.fabric.peers_up, 2);
+}
+
 static void an_offer_is_answered_with_a_descriptor(void **state)
 {
 	uint64_t slot = fake_stage(&w, RV_KIB(64), 0x33, true, 1000);
@@ -1368,6 +1410,7 @@ int main(void)
 		MESSENGER(an_old_connections_hello_does_not_end_the_new_connection),
 		MESSENGER(stopping_fails_everything_that_waits_for_a_peer),
 		MESSENGER(a_stopped_messenger_dials_nobody),
+		MESSENGER(a_fabric_address_that_found_no_cell_is_told_later),
 		IN(each_kind_of_call_is_answered_as_the_protocol_says),
 		IN(a_hello_makes_the_sender_known_and_tells_who_we_are),
 		IN(a_staged_payload_is_not_taken_by_a_built_in_handler),

@@ -407,6 +407,22 @@ static void a_renewal_that_arrived_long_ago_never_shortens(void **state)
 	assert_non_null(rv_slot_find(&f.store, id));
 }
 
+/* The clock went on while something held the pass up. */
+static void a_lease_granted_late_in_a_pass_still_lasts_its_whole_timeout(void **state)
+{
+	struct rv_slot *s = stage(2, RV_NEVER);
+	struct rv_lease *l;
+
+	(void)state;
+	fake_now_ns += RV_MS(400);
+	l = rdma(s);
+	assert_int_equal(l->granted_ns, fake_now_ns);
+	later(LEASE_NS - RV_MS(1));
+	assert_int_equal(s->locks, 1);
+	later(RV_MS(2));
+	assert_int_equal(s->locks, 0);
+}
+
 static void a_lease_without_deadline_is_not_given_one_by_a_renewal(void **state)
 {
 	struct rv_slot *s = stage(1, RV_NEVER);
@@ -659,6 +675,7 @@ int main(void)
 		STORE(a_silent_lease_is_reaped_at_its_deadline_and_not_before),
 		STORE(a_renewal_moves_the_deadline_a_timeout_past_its_arrival),
 		STORE(a_renewal_that_arrived_long_ago_never_shortens),
+		STORE(a_lease_granted_late_in_a_pass_still_lasts_its_whole_timeout),
 		STORE(a_lease_without_deadline_is_not_given_one_by_a_renewal),
 		STORE(a_renewal_arriving_in_the_pass_of_the_deadline_saves_the_lease),
 		STORE(a_block_rests_until_the_last_lease_nobody_ended_and_the_quarantine),
