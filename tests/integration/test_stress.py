@@ -39,7 +39,8 @@ def worker(a, b, seed, results, deadline):
                     rep = c.get(h, **f)
                 except Refused as e:
                     counts["refused"] += 1
-                    assert e.rc in (-110, -2, -113, -104, -11), e
+                    # -128, a lost lease: where the machine is slow, half a second may not do.
+                    assert e.rc in (-110, -2, -113, -104, -11, -128), e
                     continue
                 assert rep["data"] == data, "wrong bytes: %d at %d by %s" % (size, at, rep["path_name"])
                 counts[rep["path_name"]] = counts.get(rep["path_name"], 0) + 1
