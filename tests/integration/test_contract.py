@@ -74,7 +74,10 @@ def test_short_long_and_failed_chunks_never_make_an_ok():
                           (lambda i, c: (True, b"") if i else (True, c), -71),
                           (lambda i, c: (False, b"chunk not found: transfer_id=6") if i else (True, c), -121),
                           (lambda i, c: None if i else (True, c), -110)]:
-            e, rep, seen = get_from(b, owner(spoil), timeout_ns=10**9)
+            for _ in range(5):
+                e, rep, seen = get_from(b, owner(spoil), timeout_ns=10**9)
+                if not e or e.rc != -104:  # the owner before was still closing its connection
+                    break
             assert e and e.rc == rc, (rc, e)
             eventually(lambda: any(n == "_rv_detach" for n, _ in seen), what="the lease's return")
         c = b.client()
