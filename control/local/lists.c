@@ -228,11 +228,10 @@ static void peers(struct session *s, struct rv_json_out *o)
 	while ((p = rv_peers_next(d, &pos))) {
 		char uuid[RV_UUID_TEXT];
 
+		if (rv_messenger_is_stranger(p))
+			continue;
 		total++;
 		if (o->len >= LIST_BYTES)
-			continue;
-
-		if (rv_messenger_is_stranger(p))
 			continue;
 		rv_json_out_object(o);
 		put_str(o, "name", p->name);
