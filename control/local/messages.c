@@ -29,6 +29,9 @@ static bool deliver(struct rv_server *server, const struct rv_served_request *r)
 
 	if (!s->open || s->conn.tx_queued > DELIVER_QUEUE)
 		return false;
+	/* It landed among the memory of the user who served the name when the fetch began. */
+	if (r->block && r->block->arena->cls.uid != s->uid)
+		return false;
 	if (r->block) {
 		b = rv_buffer_add(s, r->engine, r->block, r->len);
 		if (!b)

@@ -49,6 +49,7 @@ int rv_session_describe_block(struct session *s, const struct rv_block *b, struc
 {
 	const struct rv_arena *a = b->arena;
 
+	RV_CHECK(a->cls.uid == s->uid); /* its descriptor shows all of the arena */
 	rep->arena = a->id;
 	rep->arena_len = a->pages.len;
 	rep->off = b->off;

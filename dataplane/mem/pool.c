@@ -189,7 +189,7 @@ static bool growth_coming(const struct rv_pool *p, const struct rv_arena_class *
 	return false;
 }
 
-/* Wait for memory: an arena that comes anyway, or one that is asked for now. */
+/* Wait for memory: an arena that comes anyway, or a growth of its own. */
 static int wait_for_memory(struct rv_pool *p, struct rv_pool_req *req)
 {
 	struct rv_arena_class cls = wanted_class(req);

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
 """Messages between local programs of two nodes: served through librv, called through librv and rvctl."""
+import threading
+
 from rawpeer import *
 from rvdtest import *
 
@@ -159,6 +161,40 @@ def test_a_staged_message_is_fetched_and_released_before_the_handler_runs():
         c.send(ANSWER, b"ok", token=r["id"])
         assert p.read()[2] == b"ok"
         c.free(r)
+
+    with_sender(script, run)
+
+
+def test_a_payload_fetched_for_one_user_is_never_shown_to_another():
+    if os.geteuid():
+        raise Missing("root, to be two users")
+    data, started, go = pattern(600000), threading.Event(), threading.Event()
+
+    def script(name, body):
+        if name == "_rv_acquire":
+            return True, grant(len(data))
+        i = json.loads(body)["chunk_index"]
+        started.set()
+        assert go.wait(20 * SLOW)
+        return True, data[i * 524288:(i + 1) * 524288]
+
+    def run(a, c, o, p):
+        rid = p.request("h", b"", headers=staged(SENDER, 1))
+        assert started.wait(20 * SLOW)
+        os.chmod(a.socket, 0o666), os.chmod(os.path.dirname(a.socket), 0o755)
+        os.seteuid(65534)
+        try:
+            other = a.client()
+        finally:
+            os.seteuid(0)
+        c.call(UNSERVE, name="h")
+        other.call(SERVE, name="h")
+        go.set()
+        kind, header, payload = p.read()
+        assert kind == ACK and header[0] and header[1:17] == rid and b"'h' not found" in payload, payload
+        p.request("h", b"inline", kind=FIRE)
+        assert other.recv()["payload"] == b"inline"  # and nothing before it
+        other.close()
 
     with_sender(script, run)
 
