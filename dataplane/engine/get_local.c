@@ -1,0 +1,111 @@
+/*
+ * Gets of this node's own slots: shown to the same user, copied for another.
+ */
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "dataplane/base/err.h"
+#include "dataplane/engine/get_impl.h"
+
+/* Clients may write the source at any time, so the kernel does the copying. */
+static void copy_slice(struct rv_reactor *r, struct rv_task *t)
+{
+	struct rv_get *g = RV_CONTAINER(t, struct rv_get, copy);
+	uint64_t n = rv_min_u64(RV_GET_SLICE, g->len - g->copied);
+	ssize_t got;
+
+	if (!g->asker) {
+		rv_get_wind_up(g);
+		return;
+	}
+	got = pread(g->src->arena->pages.memfd, rv_block_ptr(g->block) + g->copied, n,
+		    (off_t)(g->src->off + g->copied));
+	if (got <= 0) {
+		rv_get_say(g, "copying from the arena failed: %s",
+			   strerrordesc_np(got ? errno : EIO));
+		rv_get_fail(g, -EIO);
+		return;
+	}
+	g->copied += (uint64_t)got;
+	if (g->copied < g->len) {
+		rv_task_at(r, t, r->now_ns);
+		return;
+	}
+	rv_get_succeed(g, RV_PATH_LOCAL);
+}
+
+void rv_get_begin_copy(struct rv_get *g)
+{
+	g->state = GET_COPY;
+	g->copied = 0;
+	g->copy.fn = copy_slice;
+	rv_task_at(g->e->reactor, &g->copy, rv_get_now(g));
+}
+
+static void local_acquired(struct rv_port *p, struct rv_cell *c)
+{
+	struct rv_get *g = c->ctx;
+	const struct rv_msg_acquire *m = (void *)c->body;
+
+	(void)p;
+	g->call_out = false;
+	if (m->rc) {
+		if (m->rc == -ENOENT)
+			rv_get_say(g, "no such handle on this node%s",
+				   rv_end_cause_suffix(m->cause));
+		else
+			rv_get_say(g, "%s", rv_err_name(m->rc));
+		rv_get_fail(g, m->rc);
+		return;
+	}
+	g->lease_id = m->lease_id;
+	g->len = m->total_len;
+	if (g->max_len && g->len > g->max_len) {
+		g->src = m->block;
+		g->src_engine = m->engine;
+		rv_get_too_long(g);
+		return;
+	}
+	if (m->same_user || !m->block) {
+		g->req->block = m->block;
+		g->req->block_engine = m->engine;
+		g->req->len = g->len;
+		g->req->lease_id = g->lease_id;
+		g->req->took = RV_PATH_LOCAL;
+		g->req->text[0] = '\0';
+		rv_counter_add(&g->e->stats.get_bytes[RV_PATH_LOCAL], g->len);
+		rv_get_answer(g, 0);
+		g->lease_id = 0;
+		rv_get_wind_up(g);
+		return;
+	}
+	g->src = m->block;
+	g->src_engine = m->engine;
+	rv_get_reserve(g); /* goes on with rv_get_begin_copy() */
+}
+
+void rv_get_begin_local(struct rv_get *g)
+{
+	struct rv_engine *owner = rv_engine_of(g->e->conf.set, g->handle.local);
+	struct rv_msg_acquire *m = (void *)g->cell->body;
+
+	if (!owner) {
+		rv_get_say(g, "no such handle on this node");
+		rv_get_fail(g, -ENOENT);
+		return;
+	}
+	g->state = GET_LOCAL;
+	*m = (struct rv_msg_acquire){
+		.engine = owner,
+		.local = g->handle.local,
+		.worker = g->e->conf.worker,
+		.for_us = true,
+		.uid = g->uid,
+	};
+	g->cell->ctx = g;
+	g->cell->run = rv_engine_run_acquire;
+	g->cell->done = local_acquired;
+	g->call_out = true;
+	rv_engine_send(rv_get_port(g), owner, g->cell);
+}
