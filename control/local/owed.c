@@ -28,36 +28,9 @@ static void engine_told(struct rv_port *port, struct rv_cell *c)
 static void give_hold(struct rv_port *port, struct rv_cell *c, const struct owed *o)
 {
 	*(struct rv_msg_drop *)(void *)c->body = (struct rv_msg_drop){o->engine, o->block};
+	c->done = freed;
 	c->run = rv_engine_run_drop;
 	rv_engine_send(port, o->engine, c);
-}
-
-static void give_lease(struct rv_local *l, struct rv_port *port, struct rv_cell *c,
-		       const struct owed *o)
-{
-	struct rv_engine *e = rv_engine_of(l->conf.engines, o->handle.local);
-	struct rv_peer_calls *pc = rv_messenger_calls(l->conf.messenger);
-
-	if (o->handle.worker != l->conf.worker) {
-		*(struct rv_peer_call *)(void *)c->body = (struct rv_peer_call){
-			.op = RV_PEER_DETACH,
-			.handle = o->handle,
-			.lease_id = o->lease_id,
-			.deadline_ns = RV_NEVER,
-		};
-		pc->ops->start(pc, port, c);
-		return;
-	}
-	RV_CHECK(e); /* it granted the lease */
-	*(struct rv_msg_lease *)(void *)c->body = (struct rv_msg_lease){
-		.engine = e,
-		.op = RV_LEASE_DETACH,
-		.local = o->handle.local,
-		.lease_id = o->lease_id,
-		.worker = o->handle.worker,
-	};
-	c->run = rv_engine_run_lease;
-	rv_engine_send(port, e, c);
 }
 
 static void tell_end(struct rv_port *port, struct rv_cell *c, const struct owed *o)
@@ -77,13 +50,12 @@ static bool pay(struct rv_local *l, const struct owed *o)
 
 	if (!c)
 		return false;
-	c->done = freed;
 	switch (o->what) {
 	case OWED_HOLD:
 		give_hold(port, c, o);
 		break;
 	case OWED_LEASE:
-		give_lease(l, port, c, o);
+		rv_messenger_end_lease(l->conf.messenger, c, o->handle, o->lease_id, false);
 		break;
 	case OWED_END:
 		tell_end(port, c, o);

@@ -67,6 +67,15 @@ const struct rv_carrier_events *rv_messenger_events(void);
 /** For engines. The port user of the net core's port must be the messenger. */
 struct rv_peer_calls *rv_messenger_calls(struct rv_messenger *m);
 
+/**
+ * End a lease without an answer, here or at its owner.
+ *
+ * @param cell  a free one, the messenger's from now on
+ * @param release  take a reference with it (else a detach)
+ */
+void rv_messenger_end_lease(struct rv_messenger *m, struct rv_cell *cell, struct rv_handle h,
+			    uint64_t lease_id, bool release);
+
 /** conf.run_transfer_end of the engines. */
 rv_cell_fn rv_messenger_run_transfer_end;
 

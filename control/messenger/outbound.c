@@ -9,6 +9,7 @@
 #include "control/json/rv_codec.h"
 #include "control/messenger/headers.h"
 #include "control/messenger/messenger_impl.h"
+#include "dataplane/base/check.h"
 #include "dataplane/base/err.h"
 #include "dataplane/base/units.h"
 
@@ -338,3 +339,37 @@ static int cancel(struct rv_peer_calls *pc, struct rv_port *from, struct rv_cell
 }
 
 const struct rv_peer_calls_ops rv_messenger_peer_calls_ops = {.start = start, .cancel = cancel};
+
+static void lease_ended(struct rv_port *port, struct rv_cell *c)
+{
+	rv_cell_free(port, c);
+}
+
+void rv_messenger_end_lease(struct rv_messenger *m, struct rv_cell *c, struct rv_handle h,
+			    uint64_t lease_id, bool release)
+{
+	struct rv_port *port = m->reactor->port;
+	struct rv_engine *e = rv_engine_of(m->conf.engines, h.local);
+
+	c->done = lease_ended;
+	if (h.worker != m->conf.worker) {
+		*(struct rv_peer_call *)(void *)c->body = (struct rv_peer_call){
+			.op = release ? RV_PEER_RELEASE : RV_PEER_DETACH,
+			.handle = h,
+			.lease_id = lease_id,
+			.deadline_ns = RV_NEVER,
+		};
+		m->calls_iface.ops->start(&m->calls_iface, port, c);
+		return;
+	}
+	RV_CHECK(e); /* it granted the lease */
+	*(struct rv_msg_lease *)(void *)c->body = (struct rv_msg_lease){
+		.engine = e,
+		.op = release ? RV_LEASE_RELEASE : RV_LEASE_DETACH,
+		.local = h.local,
+		.lease_id = lease_id,
+		.worker = h.worker,
+	};
+	c->run = rv_engine_run_lease;
+	rv_engine_send(port, e, c);
+}

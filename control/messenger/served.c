@@ -169,41 +169,6 @@ static void deliver(struct inbound *in, const uint8_t *payload, uint64_t len,
 
 /* Staged payloads: fetched with an engine's get, released before the handler runs. */
 
-static void released(struct rv_port *port, struct rv_cell *c)
-{
-	rv_cell_free(port, c);
-}
-
-static void release_staged(struct rv_messenger *m, struct rv_cell *c, struct rv_handle h,
-			   uint64_t lease_id)
-{
-	struct rv_engine *e = rv_engine_of(m->conf.engines, h.local);
-
-	c->done = released;
-	if (h.worker != m->conf.worker) {
-		*(struct rv_peer_call *)(void *)c->body =
-			(struct rv_peer_call){.op = RV_PEER_RELEASE,
-					      .handle = h,
-					      .lease_id = lease_id,
-					      .deadline_ns = RV_NEVER};
-		m->calls_iface.ops->start(&m->calls_iface, m->reactor->port, c);
-		return;
-	}
-	if (!e) {
-		rv_cell_free(m->reactor->port, c);
-		return;
-	}
-	*(struct rv_msg_lease *)(void *)c->body = (struct rv_msg_lease){
-		.engine = e,
-		.op = RV_LEASE_RELEASE,
-		.local = h.local,
-		.lease_id = lease_id,
-		.worker = h.worker,
-	};
-	c->run = rv_engine_run_lease;
-	rv_engine_send(m->reactor->port, e, c);
-}
-
 static void fetch_failed(struct inbound *in, int rc, const char *why)
 {
 	char text[RV_MSG_TEXT + 48];
@@ -237,7 +202,7 @@ static void fetched(struct rv_port *port, struct rv_cell *c)
 		fetch_failed(in, g.rc, g.text[0] ? g.text : rv_err_name(g.rc));
 		return;
 	}
-	release_staged(m, c, g.handle, g.lease_id);
+	rv_messenger_end_lease(m, c, g.handle, g.lease_id, true);
 	deliver(in, NULL, g.len, g.block, g.block_engine);
 }
 
