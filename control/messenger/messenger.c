@@ -217,9 +217,9 @@ static bool evict_one(struct rv_messenger *m)
 		while ((p = rv_peers_next(&m->peers, &m->evict_pos))) {
 			if (p->name[0] || p->link)
 				continue;
-			if (rv_peer_set_fabric(p, 0, NULL, 0) == 1 &&
+			if ((rv_peer_set_fabric(p, 0, NULL, 0) == 1 || p->fabric_untold) &&
 			    !rv_messenger_tell_fabric(m, p))
-				continue;
+				continue; /* an engine would never hear that it is gone */
 			rv_peers_del(&m->peers, p);
 			return true;
 		}

@@ -1186,6 +1186,32 @@ static void a_fabric_address_that_found_no_cell_is_told_later(void **state)
 	assert_int_equal(w.fabric.peers_up, 2);
 }
 
+static void a_peer_is_not_forgotten_before_every_engine_has_heard_that_it_is_gone(void **state)
+{
+	struct rv_list taken, *it;
+	struct rv_cell *c;
+	struct rv_peer *p;
+
+	(void)state;
+	add_peer_with_fabric(0x31);
+	fake_engine_run(&w);
+	for (uint64_t i = 1; mess->peers.by_worker.nr < RV_PEERS_MAX; i++) {
+		p = rv_peers_get(&mess->peers, i);
+		assert_non_null(p);
+		p->name[0] = 'x'; /* somebody asked for it: it stays */
+	}
+	rv_list_init(&taken);
+	while ((c = rv_cell_alloc(w.port)))
+		rv_list_push(&taken, &c->link);
+	assert_null(rv_messenger_peer(mess, RV_NEVER - 1));
+	assert_null(rv_messenger_peer(mess, RV_NEVER - 1));
+	while ((it = rv_list_pop(&taken)))
+		rv_cell_free(w.port, RV_LIST_ENTRY(it, struct rv_cell, link));
+	assert_non_null(rv_messenger_peer(mess, RV_NEVER - 1));
+	fake_engine_run(&w);
+	assert_int_equal(w.fabric.peers_down, 1);
+}
+
 static void an_offer_is_answered_with_a_descriptor(void **state)
 {
 	uint64_t slot = fake_stage(&w, RV_KIB(64), 0x33, true, 1000);
@@ -1411,6 +1437,7 @@ int main(void)
 		MESSENGER(stopping_fails_everything_that_waits_for_a_peer),
 		MESSENGER(a_stopped_messenger_dials_nobody),
 		MESSENGER(a_fabric_address_that_found_no_cell_is_told_later),
+		MESSENGER(a_peer_is_not_forgotten_before_every_engine_has_heard_that_it_is_gone),
 		IN(each_kind_of_call_is_answered_as_the_protocol_says),
 		IN(a_hello_makes_the_sender_known_and_tells_who_we_are),
 		IN(a_staged_payload_is_not_taken_by_a_built_in_handler),
