@@ -206,6 +206,7 @@ int rv_open(const char *socket, struct rv_client **out)
 	c->pid = getpid();
 	rv_wire_init(&c->wire, fd);
 	pthread_mutex_init(&c->serve_lock, NULL);
+	pthread_cond_init(&c->served, NULL);
 	rv_list_init(&c->handlers);
 	rc = greet(c);
 	if (rc)
@@ -231,6 +232,7 @@ void rv_close(struct rv_client *c)
 	}
 	rv_client_stop_serving(c);
 	rv_wire_fini(&c->wire);
+	pthread_cond_destroy(&c->served);
 	pthread_mutex_destroy(&c->serve_lock);
 	free(c);
 }

@@ -20,6 +20,8 @@ struct rv_client {
 
 	/* Handlers this program serves, and the thread that runs them (client_messages.c). */
 	pthread_mutex_t serve_lock;
+	pthread_cond_t served; /* a handler has returned */
+	struct handler *running;
 	struct rv_list handlers;
 	pthread_t server;
 	bool serving;

@@ -45,23 +45,39 @@ static int run_handler(struct rv_client *c, const struct rv_wire_request *r, str
 		.wants_result = r->rep.path == RV_LOCAL_UNARY,
 	};
 	char name[sizeof(r->rep.path_name)];
-	rv_handler_fn *fn = NULL;
-	void *user = NULL;
 	struct handler *h;
+	int rc;
 
 	snprintf(name, sizeof(name), "%.*s", (int)sizeof(name) - 1, r->rep.path_name);
 	rq.handler = name;
 	pthread_mutex_lock(&c->serve_lock);
-	h = find(c, name);
-	if (h) {
-		fn = h->fn;
-		user = h->user;
-	}
+	h = c->running = find(c, name);
 	pthread_mutex_unlock(&c->serve_lock);
-	if (fn)
-		return fn(user, &rq, a);
-	snprintf(a->error, sizeof(a->error), "Handler '%s' not found", name);
-	return -ENOENT;
+	if (!h) {
+		snprintf(a->error, sizeof(a->error), "Handler '%s' not found", name);
+		return -ENOENT;
+	}
+	rc = h->fn(h->user, &rq, a);
+	pthread_mutex_lock(&c->serve_lock);
+	c->running = NULL;
+	pthread_cond_broadcast(&c->served);
+	pthread_mutex_unlock(&c->serve_lock);
+	return rc;
+}
+
+/* Off the list, and no call of it runs any more; one that unserves itself is past looking at its record. */
+static void end_handler(struct rv_client *c, const char *name)
+{
+	struct handler *h;
+
+	pthread_mutex_lock(&c->serve_lock);
+	h = find(c, name);
+	if (h)
+		rv_list_del(&h->link);
+	while (h && c->running == h && !pthread_equal(pthread_self(), c->server))
+		pthread_cond_wait(&c->served, &c->serve_lock);
+	pthread_mutex_unlock(&c->serve_lock);
+	free(h);
 }
 
 static void serve(struct rv_client *c, const struct rv_wire_request *r)
@@ -190,33 +206,22 @@ int rv_handle_serve(struct rv_client *c, const char *name, rv_handler_fn *fn, vo
 		return rc;
 	/* Known here before the daemon sends the first request. */
 	rc = ask_about_name(c, RV_LOCAL_SERVE, name);
-	if (rc) {
-		pthread_mutex_lock(&c->serve_lock);
-		rv_list_del(&h->link);
-		pthread_mutex_unlock(&c->serve_lock);
-		free(h);
-	}
+	if (rc)
+		end_handler(c, name);
 	return rc;
 }
 
 int rv_handle_unserve(struct rv_client *c, const char *name)
 {
-	struct handler *h;
 	int rc = rv_client_check(c);
 
 	if (!rc)
 		rc = check_name(name);
 	if (!rc)
 		rc = ask_about_name(c, RV_LOCAL_UNSERVE, name);
-	if (rc)
-		return rc;
-	pthread_mutex_lock(&c->serve_lock);
-	h = find(c, name);
-	if (h)
-		rv_list_del(&h->link);
-	pthread_mutex_unlock(&c->serve_lock);
-	free(h);
-	return 0;
+	if (!rc)
+		end_handler(c, name);
+	return rc;
 }
 
 /* Calling. */

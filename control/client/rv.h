@@ -451,7 +451,14 @@ typedef int rv_handler_fn(void *user, const struct rv_request *request, struct r
  */
 int rv_handle_serve(struct rv_client *c, const char *name, rv_handler_fn *fn, void *user);
 
-/** No more requests. One that runs ends as usual. @return 0 or -ENOENT @thread any */
+/**
+ * No more requests. When this returns no call of the handler runs any more, and its @user may be freed; called
+ * from inside the handler it returns at once.
+ *
+ * @return 0 or -ENOENT
+ *
+ * @thread any, but hold no lock that the handler takes   @cost waits for a call that runs
+ */
 int rv_handle_unserve(struct rv_client *c, const char *name);
 
 /**

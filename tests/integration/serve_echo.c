@@ -1,9 +1,12 @@
 /*
- * serve_echo SOCKET - serves `echo`, `size` and `fail` on a node through librv, until its stdin ends.
+ * serve_echo SOCKET - serves `echo`, `size`, `fail` and `slow` on a node through librv, until its stdin ends.
+ * Exit 3: a handler still ran when it had been unserved.
  */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "control/client/rv.h"
 
@@ -39,6 +42,23 @@ static int fail(void *user, const struct rv_request *q, struct rv_answer *a)
 	return -1;
 }
 
+static _Atomic int slow_runs;
+
+static int slow(void *user, const struct rv_request *q, struct rv_answer *a)
+{
+	struct timespec while_ns = {.tv_nsec = 300000000};
+
+	(void)user;
+	(void)q;
+	(void)a;
+	atomic_store(&slow_runs, 1);
+	printf("slow\n");
+	fflush(stdout);
+	nanosleep(&while_ns, NULL);
+	atomic_store(&slow_runs, 0);
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	struct rv_client *c;
@@ -49,7 +69,7 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	if (rv_handle_serve(c, "echo", echo, NULL) || rv_handle_serve(c, "size", size, c) ||
-	    rv_handle_serve(c, "fail", fail, NULL)) {
+	    rv_handle_serve(c, "fail", fail, NULL) || rv_handle_serve(c, "slow", slow, NULL)) {
 		fprintf(stderr, "serve_echo: %s\n", rv_last_error());
 		return 1;
 	}
@@ -57,8 +77,10 @@ int main(int argc, char **argv)
 	fflush(stdout);
 	while (getchar() != EOF)
 		;
-	if (rv_handle_unserve(c, "fail"))
+	if (rv_handle_unserve(c, "fail") || rv_handle_unserve(c, "slow"))
 		return 1;
+	if (atomic_load(&slow_runs))
+		return 3;
 	rv_close(c);
 	return 0;
 }

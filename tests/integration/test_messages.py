@@ -57,6 +57,15 @@ def test_a_program_serves_and_others_call():
         assert a.stop() == 0 and b.stop() == 0
 
 
+def test_a_handler_that_was_unserved_does_not_run_any_more():
+    with Daemon("a") as a, Daemon("b") as b:
+        s = EchoServer(a)
+        assert rvctl(b, "send", "127.0.0.1:%d" % a.tcp, "slow", "--fire")[0] == 0
+        assert s.p.stdout.readline() == b"slow\n"
+        assert s.close() == 0
+        assert a.stop() == 0 and b.stop() == 0
+
+
 def test_a_name_has_one_server_and_its_end_is_told():
     with Daemon("a") as a:
         c, d = a.client(), a.client()
