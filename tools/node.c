@@ -338,6 +338,7 @@ static int make_engine(struct rv_node *n, struct rv_node_core *c, unsigned shard
 				.registers = n->fabric_nr > 0,
 				.grow = rv_registrar_grow,
 				.shrink = rv_registrar_shrink,
+				.ask = rv_registrar_ask,
 				.user = &c->registrar,
 			},
 	};
@@ -437,6 +438,7 @@ static int make_local(struct rv_node *n)
 		.worker = n->id.worker,
 		.default_ttl_ns = n->cfg->rendezvous.default_ttl_ns,
 		.call_timeout_ns = n->cfg->rendezvous.call_timeout_ns,
+		.drop_dereg_timeout_ns = n->cfg->shutdown.drop_dereg_timeout_ns,
 		.has_fabric = n->fabric_nr > 0,
 		.threshold = n->cfg->rendezvous.threshold,
 		.status = rv_node_put_status,

@@ -81,7 +81,7 @@ void rv_node_write_ports(const struct rv_node *n);
 void rv_node_put_status(void *user, struct rv_json_out *o);
 
 /* node_net.c: what the starting thread asks of the net core, by message */
-enum net_op { NET_PEERS, NET_DRAIN, NET_LOCAL_STOP, NET_FLUSH, NET_CLOSE };
+enum net_op { NET_PEERS, NET_DRAIN, NET_REGIONS, NET_LOCAL_STOP, NET_FLUSH, NET_CLOSE };
 /** Send a cell and wait for it to come back. @thread the starting one */
 void rv_node_ask(struct rv_node *n, unsigned to, struct rv_cell *c);
 /** rv_local_conf.drain. @thread the net core's */

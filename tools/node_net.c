@@ -72,7 +72,6 @@ void rv_node_drain(void *user)
 
 	rv_log_info("drain: no new work from now on");
 	rv_metrics_set_ready(&n->metrics, false);
-	rv_messenger_drain(n->messenger);
 	for (unsigned i = 0; i < n->engines.nr; i++) {
 		struct rv_cell *c = rv_cell_alloc(port);
 
@@ -84,6 +83,7 @@ void rv_node_drain(void *user)
 		c->done = drained;
 		rv_engine_send(port, n->engines.engine[i], c);
 	}
+	rv_messenger_drain(n->messenger);
 }
 
 static void run_net(struct rv_port *port, struct rv_cell *c)
@@ -99,6 +99,9 @@ static void run_net(struct rv_port *port, struct rv_cell *c)
 	case NET_DRAIN:
 		rv_messenger_drain(n->messenger);
 		m->busy = rv_messenger_pending(n->messenger);
+		break;
+	case NET_REGIONS:
+		m->busy = rv_local_end_regions(n->local);
 		break;
 	case NET_LOCAL_STOP:
 		m->busy = rv_local_stop(n->local);

@@ -59,8 +59,9 @@ static uint64_t drain(struct rv_node *n, bool (*hurry)(void *), void *ctx)
 	struct stop_sum s;
 
 	for (;;) {
-		pending = rv_node_ask_net(n, NET_DRAIN);
+		/* Engines first: whoever sees a ShuttingDown frame gets no descriptor any more. */
 		s = ask_engines(n, RV_STOP_DRAIN);
+		pending = rv_node_ask_net(n, NET_DRAIN);
 		if (revocable(n))
 			s.leases = 0;
 		if (!pending && !s.gets && !s.leases)
@@ -93,9 +94,9 @@ static bool until_idle_engines(struct rv_node *n, enum rv_stop_step step, uint64
 
 	for (;;) {
 		struct stop_sum s = ask_engines(n, step);
-		uint64_t busy = step == RV_STOP_ABANDON  ? s.gets
-				: step == RV_STOP_MEMORY ? s.arenas
-							 : s.fabrics;
+		uint64_t busy = step == RV_STOP_ABANDON   ? s.gets
+				: step == RV_STOP_FABRICS ? s.fabrics
+							  : s.arenas;
 
 		if (!busy)
 			return true;
@@ -114,11 +115,13 @@ int rv_node_stop(struct rv_node *n, bool (*hurry)(void *), void *ctx, struct rv_
 	rv_log_info("shutdown: draining");
 	end->cut = drain(n, hurry, ctx);
 	until_idle_engines(n, RV_STOP_ABANDON, STOP_STEP_NS);
+	clean = until_idle_engines(n, RV_STOP_DEMOTE, STOP_STEP_NS);
+	clean &= until_idle_net(n, NET_REGIONS, STOP_STEP_NS);
 	until_idle_net(n, NET_FLUSH, FLUSH_NS);
 	until_idle_net(n, NET_LOCAL_STOP, STOP_STEP_NS);
 	ask_engines(n, RV_STOP_LEASES);
 	until_idle_net(n, NET_CLOSE, STOP_STEP_NS);
-	clean = until_idle_engines(n, RV_STOP_MEMORY, STOP_STEP_NS);
+	clean &= until_idle_engines(n, RV_STOP_MEMORY, STOP_STEP_NS);
 	clean &= until_idle_engines(n, RV_STOP_FABRICS, STOP_STEP_NS);
 	clean &= rv_counter_get(&n->registrar.unconfirmed) == 0;
 	for (unsigned i = 0; i < n->core_nr; i++)

@@ -24,6 +24,7 @@ enum option {
 	OPT_OUT,
 	OPT_PLAIN,
 	OPT_PINNED,
+	OPT_REGION,
 	OPT_TTL,
 	OPT_REFS,
 	OPT_NAME_ONLY,
@@ -51,6 +52,8 @@ static const struct option_row {
 	[OPT_VERSION] = {"--version", "-V", NULL, "print the version"},
 	[OPT_OUT] = {"--output", "-o", "FILE", "write there; - is stdout"},
 	[OPT_PLAIN] = {"--plain", NULL, NULL, "into plain memory: fetched in chunks"},
+	[OPT_REGION] = {"--region", NULL, NULL,
+			"in memory of its own, registered where it is and handed over"},
 	[OPT_PINNED] = {"--pinned", NULL, NULL,
 			"into registered memory: fetched by RDMA (default)"},
 	[OPT_TTL] = {"--ttl", NULL, "D", "the slot's life: 500us, 250ms, 30s, 1h, none"},
@@ -72,8 +75,9 @@ static const struct option_row {
 
 #define BIT(o)     (1u << (o))
 #define EVERYWHERE (BIT(OPT_SOCKET) | BIT(OPT_JSON) | BIT(OPT_HELP) | BIT(OPT_VERSION))
-#define PUT_OPTS \
-	(BIT(OPT_PLAIN) | BIT(OPT_PINNED) | BIT(OPT_TTL) | BIT(OPT_REFS) | BIT(OPT_NAME_ONLY))
+#define PUT_OPTS                                                                             \
+	(BIT(OPT_PLAIN) | BIT(OPT_PINNED) | BIT(OPT_REGION) | BIT(OPT_TTL) | BIT(OPT_REFS) | \
+	 BIT(OPT_NAME_ONLY))
 #define GET_OPTS                                                                             \
 	(BIT(OPT_OUT) | BIT(OPT_DETACH) | BIT(OPT_RELEASE) | BIT(OPT_KEEP) | BIT(OPT_PATH) | \
 	 BIT(OPT_TIMEOUT))
@@ -105,6 +109,8 @@ static const struct command {
 	{"slots", "", "what is staged here", 0, 0, false, 0, rv_ctl_slots},
 	{"leases", "", "who may be reading it", 0, 0, false, 0, rv_ctl_leases},
 	{"arenas", "", "the memory it is in", 0, 0, false, 0, rv_ctl_arenas},
+	{"regions", "", "memory that programs registered themselves", 0, 0, false, 0,
+	 rv_ctl_regions},
 	{"drain", "", "take no new work; --wait until nothing runs", 0, 0, false,
 	 BIT(OPT_WAIT) | BIT(OPT_TIMEOUT), rv_ctl_drain},
 	{"kill-switch", "on|off|status", "RDMA off (on), or allowed (off)", 1, 0, false, 0,
@@ -423,6 +429,9 @@ static int set_flag(struct rv_ctl *ctl, enum option o)
 	switch (o) {
 	case OPT_JSON:
 		ctl->json = true;
+		return 0;
+	case OPT_REGION:
+		ctl->region = true;
 		return 0;
 	case OPT_PLAIN:
 		ctl->plain = true;

@@ -41,7 +41,7 @@ struct rv_ctl {
 	bool json;
 
 	const char *out; /* -o */
-	bool plain, name_only, msgpack;
+	bool plain, region, name_only, msgpack;
 	bool has_lease;
 	uint64_t lease;
 	uint64_t ttl_ns, timeout_ns;
@@ -65,7 +65,7 @@ rv_ctl_fn rv_ctl_stat, rv_ctl_ref, rv_ctl_release, rv_ctl_detach, rv_ctl_drop;
 rv_ctl_fn rv_ctl_peer_info, rv_ctl_peer_add;
 rv_ctl_fn rv_ctl_send, rv_ctl_handlers;
 rv_ctl_fn rv_ctl_drain, rv_ctl_kill_switch, rv_ctl_log_level;
-rv_ctl_fn rv_ctl_peers, rv_ctl_status, rv_ctl_slots, rv_ctl_leases, rv_ctl_arenas;
+rv_ctl_fn rv_ctl_peers, rv_ctl_status, rv_ctl_slots, rv_ctl_leases, rv_ctl_arenas, rv_ctl_regions;
 
 /** Print "rvctl: COMMAND: TEXT" on stderr. @return @code */
 int rv_ctl_fail(const struct rv_ctl *ctl, int code, const char *fmt, ...)

@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -170,11 +172,87 @@ static int put_copy(struct rv_ctl *ctl, int fd, uint64_t *len, const struct rv_o
 	return rc ? rv_ctl_fail_rc(ctl, rc, NULL) : 0;
 }
 
+/* A sealed memfd with the file in it. @return 0 or a negative errno */
+static int copy_to_memfd(int from, int to, uint64_t *len)
+{
+	for (;;) {
+		ssize_t n = sendfile(to, from, NULL, RV_MIB(64));
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		if (n == 0)
+			break;
+		*len += (uint64_t)n;
+	}
+	return fcntl(to, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) ? -errno : 0;
+}
+
+/* A pipe cannot be sent from: it is read first. */
+static int fill_memfd(struct rv_ctl *ctl, int from, int to, uint64_t *len)
+{
+	int rc = copy_to_memfd(from, to, len);
+	uint64_t done = 0;
+	void *data;
+
+	if (rc != -EINVAL || *len)
+		return rc;
+	rc = rv_ctl_read_fd(from, &data, len);
+	while (!rc && done < *len) {
+		ssize_t n = write(to, (uint8_t *)data + done, *len - done);
+
+		rc = n < 0 && errno != EINTR ? -errno : 0;
+		done += n > 0 ? (uint64_t)n : 0;
+	}
+	free(data);
+	if (!rc && fcntl(to, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
+		rc = -errno;
+	(void)ctl;
+	return rc;
+}
+
+/* The daemon keeps the memory, and so the file's pages, until the slot is over. */
+static int put_region(struct rv_ctl *ctl, int fd, uint64_t *len, struct rv_opts o,
+		      struct rv_handle *h)
+{
+	struct rv_region *region;
+	int rc, memfd = memfd_create("rvctl-put", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	if (memfd < 0)
+		return rv_ctl_fail(ctl, RV_CTL_FAILED, "here: no memory for the file: %m");
+	rc = fill_memfd(ctl, fd, memfd, len);
+	if (rc) {
+		close(memfd);
+		return rv_ctl_fail(ctl, RV_CTL_FAILED, "here: cannot read %s: %s", ctl->arg[0],
+				   strerror(-rc));
+	}
+	if (!*len) { /* nothing to register */
+		close(memfd);
+		rc = rv_register_data(ctl->c, NULL, 0, &o, h);
+		return rc ? rv_ctl_fail_rc(ctl, rc, NULL) : 0;
+	}
+	rc = rv_region_register(ctl->c, memfd, 0, *len, &region);
+	if (rc) {
+		close(memfd);
+		return rv_ctl_fail_rc(ctl, rc, NULL);
+	}
+	o.keep = true;
+	rc = rv_register_data_in_region(ctl->c, region, 0, *len, &o, h);
+	if (!rc)
+		rc = rv_region_hand_over(region);
+	else
+		rv_region_drop(region);
+	return rc ? rv_ctl_fail_rc(ctl, rc, NULL) : 0;
+}
+
 static int put_open_file(struct rv_ctl *ctl, int fd, uint64_t *len, const struct rv_opts *o,
 			 struct rv_handle *h)
 {
 	struct stat st;
 
+	if (ctl->region)
+		return put_region(ctl, fd, len, *o, h);
 	if (fstat(fd, &st))
 		return rv_ctl_fail(ctl, RV_CTL_FAILED, "here: cannot read %s: %m", ctl->arg[0]);
 	if (!ctl->plain && S_ISREG(st.st_mode) && (uint64_t)st.st_size >= OWN_MEMORY_MIN) {
@@ -226,6 +304,8 @@ int rv_ctl_put(struct rv_ctl *ctl)
 	uint64_t len = 0;
 	int fd, code;
 
+	if (ctl->plain && ctl->region)
+		return rv_ctl_fail(ctl, RV_CTL_USAGE, "--plain and --region exclude each other");
 	fd = is_stdin ? STDIN_FILENO : open(ctl->arg[0], O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return rv_ctl_fail(ctl, RV_CTL_FAILED, "here: cannot read %s: %m", ctl->arg[0]);
@@ -234,7 +314,7 @@ int rv_ctl_put(struct rv_ctl *ctl)
 		close(fd);
 	if (code)
 		return code;
-	if (!ctl->plain && !how.pinned && len)
+	if (!ctl->plain && !ctl->region && !how.pinned && len)
 		fprintf(stderr, "rvctl: put: in plain memory, so peers fetch it in chunks: %s\n",
 			why_plain(how.plain));
 	return print(ctl, h, len, &how);

@@ -184,6 +184,24 @@ int rv_ctl_arenas(struct rv_ctl *ctl)
 	return show(ctl, &(struct view){RV_TABLE_ARENAS, "arenas", columns, RV_ARRAY_NR(columns)});
 }
 
+int rv_ctl_regions(struct rv_ctl *ctl)
+{
+	static const struct column columns[] = {
+		{"REGION", "region", NUMBER},
+		{"CORE", "core", NUMBER},
+		{"UID", "uid", NUMBER},
+		{"SESSION", "session", NUMBER},
+		{"STATE", "state", TEXT},
+		{"REG", "registered", TEXT},
+		{"BYTES", "bytes", BYTES},
+		{"PINNED", "pinned_bytes", BYTES},
+		{"INFLIGHT", "in_flight", NUMBER},
+	};
+
+	return show(ctl,
+		    &(struct view){RV_TABLE_REGIONS, "regions", columns, RV_ARRAY_NR(columns)});
+}
+
 int rv_ctl_peers(struct rv_ctl *ctl)
 {
 	static const struct column columns[] = {

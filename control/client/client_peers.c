@@ -118,9 +118,12 @@ int rv_peer_info(struct rv_client *c, bool msgpack, void **info, size_t *len)
 int rv_list(struct rv_client *c, enum rv_table what, char **json, size_t *len)
 {
 	static const enum rv_local_list lists[] = {
-		[RV_TABLE_STATUS] = RV_LOCAL_LIST_STATUS, [RV_TABLE_SLOTS] = RV_LOCAL_LIST_SLOTS,
-		[RV_TABLE_LEASES] = RV_LOCAL_LIST_LEASES, [RV_TABLE_ARENAS] = RV_LOCAL_LIST_ARENAS,
+		[RV_TABLE_STATUS] = RV_LOCAL_LIST_STATUS,
+		[RV_TABLE_SLOTS] = RV_LOCAL_LIST_SLOTS,
+		[RV_TABLE_LEASES] = RV_LOCAL_LIST_LEASES,
+		[RV_TABLE_ARENAS] = RV_LOCAL_LIST_ARENAS,
 		[RV_TABLE_PEERS] = RV_LOCAL_LIST_PEERS,
+		[RV_TABLE_REGIONS] = RV_LOCAL_LIST_REGIONS,
 	};
 	int rc = rv_client_check(c);
 

@@ -111,8 +111,8 @@ struct rv_opts {
 	uint32_t refs;         /* register: references to start with; 0 means 1 */
 	enum rv_get_path path; /* get */
 	bool session;          /* register: the slot ends with this session */
-	bool keep;             /* get: the lease outlives this session */
-	struct rv_how *how;    /* NULL, or what the call did */
+	bool keep; /* get: the lease outlives this session; region: the slot does (rv_region_hand_over) */
+	struct rv_how *how; /* NULL, or what the call did */
 	uint64_t reserved[4];
 };
 
@@ -256,6 +256,123 @@ int rv_register_pinned(struct rv_client *c, struct rv_buf *buf, const struct rv_
  * @thread any   @cost one system call; for large payloads also an unmapping
  */
 void rv_buf_free(struct rv_buf *buf);
+
+/*
+ * Regions: memory of the program's own that peers read where it is, without a copy.
+ *
+ *   rv_region_register --> region --stage--> slots, fetched like any other
+ *                            '--rv_region_unregister, _drop, _hand_over--> let go
+ *
+ * From rv_region_register() until the release (rv_region_unregister() returning 0, or
+ * rv_region_deregistered()) the memory must stay as it is: it may be written, which consumers may
+ * see half done, but not given back, not cut short, not reused for anything private. Registered
+ * means *remotely accessible*: over UCX any peer that holds the key can also write all of the
+ * pinned pages (rv_region_effective_range), neighbours of the range included.
+ */
+
+/** Memory that was registered; see rv_region_register(). */
+struct rv_region;
+
+/** Waits for the release of a region; see rv_region_watch(). */
+struct rv_region_watch;
+
+/** How a region was let go. */
+enum rv_deregistered {
+	RV_DRAINED,         /* nothing was using it any more */
+	RV_DRAIN_TIMED_OUT, /* something was: slots and transfers there fail from now on */
+};
+
+/**
+ * Register memory of the program's own.
+ *
+ * @param fd      a memfd, writable, sealed with F_SEAL_SHRINK (huge pages allowed); on success the
+ *                library has it and closes it (map it before, or keep a dup()), on failure it stays
+ *                the caller's
+ * @param offset  where in the file the region begins, any byte
+ * @param len     its length in bytes, at least 1
+ * @param[out] region  the region
+ * @return 0; -EPERM: not such a memfd; -ERANGE: beyond the end of the file; -ENOSPC: over
+ *         memory.registered_bytes_budget; -EIO: the device refused; -ESHUTDOWN: the node drains
+ *
+ * @thread any   @cost allocates and pins every page: about 0.3 s/GiB
+ * @owns the caller ends it with rv_region_unregister(), _drop() or _hand_over(), before rv_close();
+ *       what is left then the daemon deregisters in the background
+ */
+int rv_region_register(struct rv_client *c, int fd, uint64_t offset, uint64_t len,
+		       struct rv_region **region);
+
+/**
+ * Stage bytes of a region where they are. Without RDMA, or while it is switched off, peers fetch
+ * them in chunks; they are never copied to other memory.
+ *
+ * @param offset  from the `offset` that was registered; the range must lie within the region
+ * @param opts    ttl_ns, refs, timeout_ns, how; keep: the slot outlives this session if the region
+ *                is handed over. Or NULL
+ * @param[out] handle  its name
+ * @return 0; -ERANGE; -ESHUTDOWN: the region is being let go; -ENOSPC: rendezvous.max_slots
+ *
+ * @thread any
+ */
+int rv_register_data_in_region(struct rv_client *c, struct rv_region *region, uint64_t offset,
+			       uint64_t len, const struct rv_opts *opts, struct rv_handle *handle);
+
+/**
+ * What was really pinned: whole pages around the region. @param[out] offset in the file
+ * @thread any   @cost O(1)
+ */
+void rv_region_effective_range(const struct rv_region *region, uint64_t *offset, uint64_t *len);
+
+/**
+ * Let a region go: no new slots, wait until what is staged there has ended, deregister.
+ *
+ * @param timeout_ns  how long to wait for slots, leases and transfers; 0: not at all
+ * @param[out] how    whether they had ended; both mean the memory is the caller's again
+ * @return 0: released, and @region is no more; -EIO: a device has not let go: the memory must
+ *         never be reused, and rv_region_deregistered() never returns 0; -ETIMEDOUT, -ENOTCONN:
+ *         unknown. After a failure the caller ends @region with rv_region_drop()
+ *
+ * @thread any, not while another call uses @region
+ */
+int rv_region_unregister(struct rv_region *region, uint64_t timeout_ns, enum rv_deregistered *how);
+
+/**
+ * Forget a region without waiting: it is deregistered in the background, within the daemon's
+ * shutdown.drop_dereg_timeout, and the daemon logs a warning. NULL is fine.
+ *
+ * @thread any   @cost one system call
+ */
+void rv_region_drop(struct rv_region *region);
+
+/**
+ * Leave a region to the daemon until the last slot in it has ended; slots staged with rv_opts.keep
+ * outlive this session then. The program must not use the memory any more.
+ *
+ * @return 0: @region is no more; else as rv_region_unregister()
+ * @thread any, not while another call uses @region
+ */
+int rv_region_hand_over(struct rv_region *region);
+
+/**
+ * Watch a region's release, independently of who lets it go and how.
+ *
+ * @param[out] watch  the caller ends it with rv_region_watch_free(), before rv_close()
+ * @return 0; -ENOSPC: too many watch it
+ * @thread any
+ */
+int rv_region_watch(struct rv_region *region, struct rv_region_watch **watch);
+
+/**
+ * Wait for the release: the one signal that says the memory may be reused.
+ *
+ * @param timeout_ns  0: only look
+ * @return 0: released; -ETIMEDOUT: not yet; -ENOTCONN: the session ended first, unknown
+ *
+ * @thread any, one at a time for each @watch
+ */
+int rv_region_deregistered(struct rv_region_watch *watch, uint64_t timeout_ns);
+
+/** @thread any; NULL is fine */
+void rv_region_watch_free(struct rv_region_watch *watch);
 
 /* Fetching. On success the caller has a lease, and ends it with rv_detach() or rv_release(). */
 
@@ -402,7 +519,14 @@ int rv_peer_add_at(struct rv_client *c, const char *name, const char *host, uint
 int rv_peer_info(struct rv_client *c, bool msgpack, void **info, size_t *len);
 
 /** What rv_list() can tell. */
-enum rv_table { RV_TABLE_STATUS, RV_TABLE_SLOTS, RV_TABLE_LEASES, RV_TABLE_ARENAS, RV_TABLE_PEERS };
+enum rv_table {
+	RV_TABLE_STATUS,
+	RV_TABLE_SLOTS,
+	RV_TABLE_LEASES,
+	RV_TABLE_ARENAS,
+	RV_TABLE_PEERS,
+	RV_TABLE_REGIONS,
+};
 
 /**
  * The daemon's state as JSON.

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdalign.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -250,6 +251,85 @@ int rv_wire_send(struct rv_wire *w, struct rv_call *call, const void *payload, s
 	return rc;
 }
 
+/* The descriptor goes with the first bytes. */
+static int send_first(struct rv_wire *w, struct iovec **v, struct iovec *end, int fd,
+		      uint64_t deadline_ns)
+{
+	alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {0};
+	struct msghdr msg = {
+		.msg_iov = *v,
+		.msg_iovlen = (size_t)(end - *v),
+		.msg_control = control,
+		.msg_controllen = CMSG_LEN(sizeof(int)),
+	};
+	struct cmsghdr *cm = CMSG_FIRSTHDR(&msg);
+
+	*cm = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(int)),
+			       .cmsg_level = SOL_SOCKET,
+			       .cmsg_type = SCM_RIGHTS};
+	memcpy(CMSG_DATA(cm), &fd, sizeof(fd));
+	for (;;) {
+		ssize_t n = sendmsg(w->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+		int rc;
+
+		if (n > 0) {
+			*v = advance(*v, end, (size_t)n);
+			return 0;
+		}
+		if (errno == EBADF)
+			return -EBADF;
+		if (errno != EINTR && errno != EAGAIN && errno != ENOBUFS) {
+			kill_wire(w, -ENOTCONN, text_closed);
+			return -ENOTCONN;
+		}
+		rc = until_ready(w->fd, POLLOUT, deadline_ns);
+		if (rc)
+			return rc;
+	}
+}
+
+static int send_frame_fd(struct rv_wire *w, const struct rv_call *call, int fd,
+			 uint64_t deadline_ns)
+{
+	struct rv_local_preamble pre = {call->op, sizeof(call->rq), 0};
+	uint8_t head[RV_LOCAL_PREAMBLE];
+	struct iovec iov[2] = {
+		{head, sizeof(head)},
+		{(void *)(uintptr_t)&call->rq, sizeof(call->rq)},
+	};
+	struct iovec *v = iov;
+	int rc;
+
+	rv_local_preamble_put(head, &pre);
+	pthread_mutex_lock(&w->send_lock);
+	rc = dead(w);
+	if (!rc)
+		rc = send_first(w, &v, iov + 2, fd, deadline_ns);
+	if (!rc) { /* the rest of a frame that has begun */
+		rc = send_all(w, v, iov + 2, deadline_ns);
+		if (rc == -ETIMEDOUT) {
+			kill_wire(w, -ENOTCONN, text_partial);
+			rc = -ENOTCONN;
+		}
+	}
+	pthread_mutex_unlock(&w->send_lock);
+	return rc;
+}
+
+int rv_wire_send_fd(struct rv_wire *w, struct rv_call *call, int fd, uint64_t deadline_ns)
+{
+	int rc = enter(w, call);
+
+	if (!rc) {
+		rc = send_frame_fd(w, call, fd, deadline_ns);
+		if (rc)
+			leave(w, call);
+	}
+	if (rc)
+		explain_send(w, call, rc);
+	return rc;
+}
+
 int rv_wire_send_more(struct rv_wire *w, struct rv_call *call, const void *payload, size_t len,
 		      uint64_t deadline_ns)
 {
@@ -276,6 +356,11 @@ static void undo_reply(struct rv_wire *w, const struct rv_call *call)
 
 	if (call->rep.rc || !call->done)
 		return;
+	if (call->op == RV_LOCAL_REGION_REGISTER) {
+		rq.flags = RV_LOCAL_DROPPED;
+		rv_wire_post(w, RV_LOCAL_REGION_UNREGISTER, &rq);
+		return;
+	}
 	if (rq.token)
 		rv_wire_post(w, RV_LOCAL_FREE, &rq);
 	rq = call->rq;
@@ -284,7 +369,7 @@ static void undo_reply(struct rv_wire *w, const struct rv_call *call)
 		rq.lease_id = call->rep.lease_id;
 		rv_wire_post(w, RV_LOCAL_DETACH, &rq);
 	}
-	if (call->op == RV_LOCAL_COMMIT && call->rep.local) {
+	if ((call->op == RV_LOCAL_COMMIT || call->op == RV_LOCAL_REGION_STAGE) && call->rep.local) {
 		rq.worker = call->rep.worker;
 		rq.local = call->rep.local;
 		rv_wire_post(w, RV_LOCAL_DROP, &rq);
@@ -352,7 +437,7 @@ static void note_token(struct rv_wire *w, const struct rv_call *call)
 		return;
 	if (call->op == RV_LOCAL_COMMIT)
 		rv_map64_del(&w->tokens, call->rq.token);
-	else if (call->rep.token)
+	else if (call->rep.token && call->op != RV_LOCAL_REGION_REGISTER)
 		rv_map64_put(&w->tokens, call->rep.token, (void *)(uintptr_t)call->rep.token);
 }
 

@@ -90,6 +90,12 @@ void rv_call_free(struct rv_call *call);
 int rv_wire_send(struct rv_wire *w, struct rv_call *call, const void *payload, size_t len,
 		 uint64_t deadline_ns);
 
+/**
+ * Send a call's request with a descriptor, of which the daemon gets a duplicate.
+ * Otherwise as rv_wire_send().
+ */
+int rv_wire_send_fd(struct rv_wire *w, struct rv_call *call, int fd, uint64_t deadline_ns);
+
 /** The same request once more with other bytes: WRITE. The call must have been sent. @thread any */
 int rv_wire_send_more(struct rv_wire *w, struct rv_call *call, const void *payload, size_t len,
 		      uint64_t deadline_ns);

@@ -119,6 +119,25 @@ static void put_arenas(struct gather *g, const struct rv_msg_list *m)
 	}
 }
 
+static void put_regions(struct gather *g, const struct rv_msg_list *m)
+{
+	for (size_t i = 0; i < m->nr; i++) {
+		const struct rv_arena_info *a = &m->out.arena[i];
+
+		rv_json_out_object(&g->out);
+		put(&g->out, "region", a->id);
+		put(&g->out, "core", m->engine->conf.shard);
+		put(&g->out, "uid", a->uid);
+		put(&g->out, "session", a->session);
+		put_str(&g->out, "state", a->state);
+		put_bool(&g->out, "registered", a->registered);
+		put(&g->out, "bytes", a->used);
+		put(&g->out, "pinned_bytes", a->len);
+		put(&g->out, "in_flight", a->blocks);
+		rv_json_out_object_end(&g->out);
+	}
+}
+
 static void finish(struct gather *g)
 {
 	struct session *s = g->s;
@@ -160,7 +179,8 @@ static void ask_next(struct gather *g)
 	m->out.slot = g->array;
 	m->what = g->rq.what == RV_LOCAL_LIST_SLOTS    ? RV_LIST_SLOTS
 		  : g->rq.what == RV_LOCAL_LIST_LEASES ? RV_LIST_LEASES
-						       : RV_LIST_ARENAS;
+		  : g->rq.what == RV_LOCAL_LIST_ARENAS ? RV_LIST_ARENAS
+						       : RV_LIST_REGIONS;
 	c->ctx = g;
 	c->run = rv_engine_run_list;
 	c->done = listed;
@@ -179,8 +199,10 @@ static void listed(struct rv_port *port, struct rv_cell *c)
 		put_slots(g, m);
 	else if (m->what == RV_LIST_LEASES)
 		put_leases(g, m);
-	else
+	else if (m->what == RV_LIST_ARENAS)
 		put_arenas(g, m);
+	else
+		put_regions(g, m);
 	rv_cell_free(port, c);
 	ask_next(g);
 }
@@ -313,6 +335,9 @@ void rv_local_list(struct session *s, const struct rv_local_req *rq)
 		return;
 	case RV_LOCAL_LIST_ARENAS:
 		gather(s, rq, "arenas");
+		return;
+	case RV_LOCAL_LIST_REGIONS:
+		gather(s, rq, "regions");
 		return;
 	case RV_LOCAL_LIST_STATUS:
 	case RV_LOCAL_LIST_PEERS:

@@ -51,16 +51,24 @@ enum rv_local_op {
 	RV_LOCAL_CALL,     /* call handler `name` of a peer; reply payload: its result */
 	RV_LOCAL_HANDLERS, /* what a peer serves; reply payload: JSON, {"handlers":[...]} */
 	RV_LOCAL_ADMIN, /* `what`: enum rv_local_admin; but for asking, root's and the daemon's own user's */
+	RV_LOCAL_REGION_REGISTER, /* a memfd comes along: `len` bytes from `off` of it become a region */
+	RV_LOCAL_REGION_STAGE, /* name a range of a region: `off` counts from what was registered */
+	RV_LOCAL_REGION_UNREGISTER, /* let go; the reply comes when it is the client's again */
+	RV_LOCAL_REGION_WATCH,      /* the same reply, for others who wait; starts nothing */
 };
 
 /** ALLOC, COMMIT flags. */
-#define RV_LOCAL_PLAIN   1u /* not in registered memory */
-#define RV_LOCAL_SHARED  2u /* ALLOC: the client maps it writable and fills it itself */
-#define RV_LOCAL_SESSION 4u /* COMMIT: the slot ends with this session */
+#define RV_LOCAL_PLAIN     1u /* not in registered memory */
+#define RV_LOCAL_SHARED    2u /* ALLOC: the client maps it writable and fills it itself */
+#define RV_LOCAL_SESSION   4u /* COMMIT: the slot ends with this session */
 /** ALLOC: only from arenas that are mapped already, plain memory otherwise (a message's payload). */
-#define RV_LOCAL_MAPPED  16u
+#define RV_LOCAL_MAPPED    16u
+/** REGION_UNREGISTER: no new slots; let go when what is staged there has ended. The session may end before. */
+#define RV_LOCAL_HAND_OVER 32u
+/** REGION_UNREGISTER: nobody waits for it; the daemon's shutdown.drop_dereg_timeout bounds it. No reply. */
+#define RV_LOCAL_DROPPED   64u
 /** ALLOC: no plain memory where registered memory is not to be had (-ENOSPC instead). */
-#define RV_LOCAL_STRICT  8u
+#define RV_LOCAL_STRICT    8u
 
 enum rv_local_list {
 	RV_LOCAL_LIST_STATUS,
@@ -68,6 +76,7 @@ enum rv_local_list {
 	RV_LOCAL_LIST_LEASES,
 	RV_LOCAL_LIST_ARENAS,
 	RV_LOCAL_LIST_PEERS,
+	RV_LOCAL_LIST_REGIONS,
 };
 
 enum rv_local_admin {
@@ -101,17 +110,18 @@ struct rv_local_req {
 	uint64_t id;
 	uint32_t version; /* HELLO */
 	uint32_t flags;
-	uint64_t token;  /* WRITE, COMMIT, FREE: a buffer or view */
-	uint64_t len;    /* ALLOC; COMMIT: bytes used of the buffer */
-	uint64_t off;    /* WRITE: where the payload goes */
-	uint64_t ttl_ns; /* COMMIT: 0 takes the node's default */
-	uint32_t refs;   /* COMMIT: references to start with, 0 means 1 */
+	uint64_t token; /* WRITE, COMMIT, FREE: a buffer or view; REGION_*: the region */
+	uint64_t len;   /* ALLOC; COMMIT: bytes used of the buffer; REGION_REGISTER, REGION_STAGE */
+	uint64_t off;   /* WRITE: where the payload goes; REGION_REGISTER, REGION_STAGE */
+	uint64_t ttl_ns; /* COMMIT, REGION_STAGE: 0 takes the node's default */
+	uint32_t refs;   /* COMMIT, REGION_STAGE: references to start with, 0 means 1 */
 	uint32_t path;   /* GET: RV_LOCAL_PATH_* */
 	uint64_t worker; /* the handle of GET, METADATA, REF, DETACH, RELEASE, DROP */
 	uint64_t local;
-	uint64_t lease_id;   /* DETACH, RELEASE */
-	uint64_t timeout_ns; /* 0: the node's call timeout for each step */
-	uint32_t what; /* LIST: enum rv_local_list; PEER_INFO: 1 for msgpack; CALL: its kind */
+	uint64_t lease_id; /* DETACH, RELEASE */
+	uint64_t
+		timeout_ns; /* 0: the node's call timeout for each step; REGION_UNREGISTER: 0: no wait */
+	uint32_t what;      /* LIST: enum rv_local_list; PEER_INFO: 1 for msgpack; CALL: its kind */
 	uint32_t
 		port; /* with host: where the owner is (GET, METADATA, REF, DETACH, RELEASE), or the peer */
 	char host[RV_LOCAL_HOST]; /* an IP literal, terminated; empty: not told */
@@ -124,21 +134,24 @@ struct rv_local_rep {
 	uint64_t id;
 	int32_t rc;
 	uint32_t version; /* HELLO: the daemon's */
-	uint64_t worker;  /* HELLO: this node; COMMIT: the handle; PEER_ADD: the peer */
-	uint64_t local;   /* COMMIT */
 	uint64_t
-		token; /* ALLOC, GET: names the buffer or view until FREE; 0: nothing to give back */
+		worker; /* HELLO: this node; COMMIT, REGION_STAGE: the handle; PEER_ADD: the peer */
+	uint64_t local; /* COMMIT, REGION_STAGE */
+	uint64_t
+		token; /* ALLOC, GET: names the buffer or view until FREE; 0: nothing to give back; REGION_REGISTER: the region */
 	uint32_t arena;  /* ALLOC (shared), GET: where the bytes are */
 	uint32_t has_fd; /* a descriptor comes along: the arena's */
 	uint64_t arena_len;
-	uint64_t off;        /* in the arena */
-	uint64_t len;        /* ALLOC: the buffer's; GET, METADATA: the payload's */
+	uint64_t off; /* in the arena; REGION_REGISTER: where in the file the pinned pages begin */
+	uint64_t
+		len; /* ALLOC: the buffer's; GET, METADATA: the payload's; REGION_REGISTER: pinned */
 	uint64_t lease_id;   /* GET */
 	uint64_t refcount;   /* METADATA */
 	uint64_t elapsed_ns; /* GET: in the daemon */
-	uint32_t pinned;     /* METADATA, COMMIT: in registered memory */
-	uint32_t path;       /* GET: enum rv_path: 0 local, 1 chunked, 2 rdma */
-	uint32_t writable;   /* the arena may be mapped writable */
+	uint32_t pinned;     /* METADATA, COMMIT, REGION_*: in registered memory */
+	uint32_t
+		path; /* GET: enum rv_path: 0 local, 1 chunked, 2 rdma; REGION_UNREGISTER: 1: it was still in use */
+	uint32_t writable; /* the arena may be mapped writable */
 	uint32_t
 		single_use; /* the arena holds these bytes only: unmap it when they are given back */
 	uint32_t

@@ -1,5 +1,5 @@
 /*
- * What a session leaves behind: holds, leases, and the word to the engines that it is over. Each takes a message
+ * What a session leaves behind: holds, leases, regions, and the word to the engines that it is over. Each takes a message
  * cell; what finds none waits here, in order, and is never forgotten.
  */
 #include <errno.h>
@@ -43,6 +43,19 @@ static void tell_end(struct rv_port *port, struct rv_cell *c, const struct owed 
 	rv_engine_send(port, o->engine, c);
 }
 
+static void tell_region(struct rv_port *port, struct rv_cell *c, const struct owed *o)
+{
+	*(struct rv_msg_region_close *)(void *)c->body = (struct rv_msg_region_close){
+		.engine = o->region->engine,
+		.arena = o->region->arena,
+		.wait_ns = o->region->wait_ns,
+	};
+	c->ctx = o->region;
+	c->run = rv_engine_run_region_close;
+	c->done = rv_region_closed;
+	rv_engine_send(port, o->region->engine, c);
+}
+
 static bool pay(struct rv_local *l, const struct owed *o)
 {
 	struct rv_port *port = l->conf.reactor->port;
@@ -59,6 +72,9 @@ static bool pay(struct rv_local *l, const struct owed *o)
 		break;
 	case OWED_END:
 		tell_end(port, c, o);
+		break;
+	case OWED_REGION:
+		tell_region(port, c, o);
 		break;
 	}
 	return true;
@@ -108,6 +124,11 @@ void rv_local_drop(void *local, struct rv_engine *e, struct rv_block *b)
 void rv_local_detach(struct rv_local *l, struct rv_handle h, uint64_t lease_id)
 {
 	owe(l, &(struct owed){.what = OWED_LEASE, .handle = h, .lease_id = lease_id});
+}
+
+void rv_local_close_region(struct rv_local *l, struct region *g)
+{
+	owe(l, &(struct owed){.what = OWED_REGION, .region = g});
 }
 
 void rv_session_tell_end(struct session *s)

@@ -232,6 +232,18 @@ static void on_frame(struct rv_conn *c, const struct rv_preamble *pre, const uin
 	case RV_LOCAL_HANDLERS:
 		rv_session_call(s, op, &rq, payload, pre->payload_len);
 		break;
+	case RV_LOCAL_REGION_REGISTER:
+		rv_session_region_register(s, &rq, rv_conn_take_fd(c));
+		break;
+	case RV_LOCAL_REGION_STAGE:
+		rv_session_region_stage(s, &rq);
+		break;
+	case RV_LOCAL_REGION_UNREGISTER:
+		rv_session_region_unregister(s, &rq);
+		break;
+	case RV_LOCAL_REGION_WATCH:
+		rv_session_region_watch(s, &rq);
+		break;
 	default:
 		rv_session_refuse(s, &rq, op, -ENOTSUP, "operation %u is not known to this daemon",
 				  op);
@@ -285,6 +297,7 @@ static void on_closed(struct rv_conn *c, int rc)
 	s->open = false;
 	rv_served_remove_all(s->local->conf.messenger, &s->server);
 	rv_session_end_leases(s);
+	rv_session_end_regions(s);
 	rv_counter_sub(&s->local->open, 1);
 	/* Closed in good order it has nothing mapped that we gave it; else wait for the process to end. */
 	if (s->process_over || s->pidfd < 0 || !s->buffers.nr || s->local->stopping)
@@ -309,6 +322,7 @@ static void on_drained(struct rv_conn *c)
 }
 
 static const struct rv_conn_ops conn_ops = {
+	.fds = true,
 	.drained = on_drained,
 	.decode = decode,
 	.encode = encode,
@@ -352,6 +366,7 @@ static void accepted(void *user, int fd)
 	s->refs = 2; /* the connection's, and the memory's until release_all() */
 	s->open = true;
 	rv_list_init(&s->leases);
+	rv_list_init(&s->regions);
 	rv_list_init(&s->buffer_list);
 	rv_list_push(&l->sessions, &s->link);
 	rv_counter_add(&l->open, 1);

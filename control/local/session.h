@@ -27,7 +27,7 @@ struct rv_local_conf {
 	struct rv_messenger *messenger;
 	struct rv_engines *engines;
 	uint64_t worker;
-	uint64_t default_ttl_ns, call_timeout_ns;
+	uint64_t default_ttl_ns, call_timeout_ns, drop_dereg_timeout_ns;
 	bool has_fabric;
 	uint64_t threshold; /* longer payloads of messages are staged */
 
@@ -47,6 +47,9 @@ void rv_local_drop(void *local, struct rv_engine *e, struct rv_block *b);
 
 /** Serve a socket of rv_listen_unix(). */
 void rv_local_listen(struct rv_local *l, int fd);
+
+/** Give every client its regions back, and say so (shutdown). @return how many are left; ask again */
+unsigned rv_local_end_regions(struct rv_local *l);
 
 /** Accept no more, close every session. @return what is still there; ask again after polling */
 unsigned rv_local_stop(struct rv_local *l);

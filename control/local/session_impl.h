@@ -31,6 +31,23 @@ struct lease {
 	uint64_t id;
 };
 
+/** Memory the client registered; the engine's arena is ours to name until its close was answered. */
+struct region {
+	struct rv_list link; /* the session's */
+	struct session *s;
+	struct pending *opening; /* the request for it, until it is registered */
+	uint64_t token;
+	struct rv_engine *engine;
+	struct rv_arena *arena;
+	bool closing;            /* the engine was told, or will be */
+	bool kept;               /* handed over: the end of the session does not concern it */
+	uint64_t wait_ns;        /* what the engine is told */
+	bool wanted;             /* somebody waits for the answer */
+	struct rv_local_req rq;  /* who */
+	struct rv_list watchers; /* struct watcher */
+	unsigned watcher_nr;
+};
+
 struct session {
 	struct rv_list link;
 	struct rv_local *local;
@@ -50,6 +67,8 @@ struct session {
 	uint64_t last_token;
 	struct rv_map64 shown; /* arenas whose descriptor was sent */
 	struct rv_list leases;
+	struct rv_list regions;
+	unsigned region_nr;
 	struct rv_server server; /* of the handlers it serves */
 };
 
@@ -64,17 +83,20 @@ struct pending {
 /** What a session leaves behind; waits for a cell (owed.c). */
 struct owed {
 	struct rv_list link;
-	enum { OWED_HOLD, OWED_LEASE, OWED_END } what;
+	enum { OWED_HOLD, OWED_LEASE, OWED_END, OWED_REGION } what;
 	struct rv_engine *engine;
 	struct rv_block *block;
 	struct rv_handle handle;
 	uint64_t lease_id;
-	struct session *s; /* END: with a reference */
+	struct session *s;     /* END: with a reference */
+	struct region *region; /* REGION: its session with a reference */
 };
 
 /* Buffers, views and open requests of one session; and bytes of replies it does not read. */
 #define RV_SESSION_BUFFERS  65536u
 #define RV_SESSION_REQUESTS 1024u
+#define RV_SESSION_REGIONS  1024u
+#define RV_REGION_WATCHERS  64u
 #define RV_SESSION_UNREAD   RV_MIB(8)
 
 struct rv_local {
@@ -129,6 +151,19 @@ void rv_local_detach(struct rv_local *l, struct rv_handle h, uint64_t lease_id);
 /** Every engine drops the session's slots and arenas; after what was owed before. */
 void rv_session_tell_end(struct session *s);
 void rv_local_pay_owed(struct rv_reactor *r, struct rv_task *t);
+
+/** Tell a region's engine to let it go. */
+void rv_local_close_region(struct rv_local *l, struct region *g);
+
+/* regions.c */
+void rv_session_region_register(struct session *s, const struct rv_local_req *rq, int fd);
+void rv_session_region_stage(struct session *s, const struct rv_local_req *rq);
+void rv_session_region_unregister(struct session *s, const struct rv_local_req *rq);
+void rv_session_region_watch(struct session *s, const struct rv_local_req *rq);
+/** The session is over: its regions are let go in the background. */
+void rv_session_end_regions(struct session *s);
+/** A region's close was answered. */
+void rv_region_closed(struct rv_port *port, struct rv_cell *c);
 
 /* admin.c */
 void rv_session_admin(struct session *s, const struct rv_local_req *rq);

@@ -18,6 +18,7 @@
 #include "dataplane/base/log.h"
 #include "dataplane/base/units.h"
 #include "dataplane/engine/chunk_plan.h"
+#include "dataplane/mem/region.h"
 
 #define DEFER_NS        RV_MS(1)
 /* Names of local programs that are listed; a scratch buffer holds them all. */
@@ -418,7 +419,15 @@ struct chunk_send {
 	struct rv_transfer *t;
 	struct rv_mlink *link;
 	uint64_t len;
+	void *copy; /* of a region's bytes; NULL: sent from where they are */
 };
+
+static void chunk_not_found(const struct request *rq, uint64_t transfer_id, uint32_t index,
+			    const char *why)
+{
+	answer_error(rq, "chunk not found: transfer_id=%" PRIu64 ", chunk_index=%u%s", transfer_id,
+		     index, why);
+}
 
 static void transfer_free(struct rv_messenger *m, struct rv_transfer *t)
 {
@@ -439,22 +448,61 @@ static void chunk_sent(void *ctx, int rc)
 	if (!--s->t->sends && s->t->ending)
 		transfer_free(s->m, s->t);
 	rv_mlink_drop(s->link);
+	free(s->copy);
 	rv_slab_give(&s->m->chunk_sends, s);
+}
+
+/*
+ * The bytes of a chunk: where they are, or a copy of them if they are in a client's region. A send may take as
+ * long as the consumer likes, and a region must be let go when its client says so.
+ *
+ * @return 0; -ESHUTDOWN: the region was let go; -ENOMEM, -EIO
+ */
+static int chunk_bytes(const struct rv_transfer *t, uint64_t off, uint64_t len, const void **bytes,
+		       void **copy)
+{
+	int rc;
+
+	*copy = NULL;
+	*bytes = rv_block_ptr(t->block) + off;
+	if (!t->block->arena->region)
+		return 0;
+	*bytes = *copy = malloc(len);
+	if (!*copy)
+		return -ENOMEM;
+	rc = rv_block_read(t->block, off, *copy, len);
+	if (rc)
+		free(*copy);
+	return rc;
 }
 
 static void send_chunk(struct rv_messenger *m, const struct request *rq, struct rv_transfer *t,
 		       uint64_t index)
 {
 	struct chunk_send *s = rv_slab_take(&m->chunk_sends);
+	const void *bytes;
+	int rc;
 
 	if (!s) {
 		answer_error(rq, BUSY);
 		return;
 	}
-	*s = (struct chunk_send){m, t, rq->link, rv_chunk_len(index, t->total_len, t->chunk_size)};
-	if (send_response(rq->link, &rq->id, false,
-			  rv_block_ptr(t->block) + rv_chunk_offset(index, t->chunk_size), s->len,
-			  chunk_sent, s)) {
+	*s = (struct chunk_send){.m = m,
+				 .t = t,
+				 .link = rq->link,
+				 .len = rv_chunk_len(index, t->total_len, t->chunk_size)};
+	rc = chunk_bytes(t, rv_chunk_offset(index, t->chunk_size), s->len, &bytes, &s->copy);
+	if (rc) {
+		rv_slab_give(&m->chunk_sends, s);
+		if (rc == -ENOMEM)
+			answer_error(rq, BUSY);
+		else
+			chunk_not_found(rq, t->rec.id, (uint32_t)index,
+					": its memory was deregistered");
+		return;
+	}
+	if (send_response(rq->link, &rq->id, false, bytes, s->len, chunk_sent, s)) {
+		free(s->copy);
 		rv_slab_give(&m->chunk_sends, s);
 		return;
 	}
@@ -501,8 +549,7 @@ static void run_pull(struct rv_messenger *m, const struct request *rq, const uin
 	t = rv_idtab_get(&m->transfers, b.transfer_id);
 	if (!t || t->ending || t->worker != rv_msg_id_worker(&rq->id) || !t->total_len ||
 	    b.chunk_index >= rv_chunk_count(t->total_len, t->chunk_size)) {
-		answer_error(rq, "chunk not found: transfer_id=%" PRIu64 ", chunk_index=%u",
-			     b.transfer_id, b.chunk_index);
+		chunk_not_found(rq, b.transfer_id, b.chunk_index, "");
 		return;
 	}
 	renew_by_pull(m, rq, t);

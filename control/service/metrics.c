@@ -155,7 +155,7 @@ static void registrations(FILE *f, const struct rv_metrics *m)
 	       rv_counter_get(&m->registrar->registered_bytes));
 	family(f, kinds, COUNTER, "Memory registrations made.");
 	labelled(f, kinds, "kind", "arena", rv_counter_get(&m->registrar->registrations));
-	labelled(f, kinds, "kind", "external", 0);
+	labelled(f, kinds, "kind", "external", rv_counter_get(&m->registrar->external));
 	single(f, "velo_rdma_live_regions", GAUGE, "Regions that are registered now.",
 	       rv_counter_get(&m->registrar->live_regions));
 }
@@ -181,7 +181,8 @@ static void memory(FILE *f, const struct rv_metrics *m)
 	static const char arenas[] = "rvd_arena_bytes";
 	const struct rv_registrar *r = m->registrar;
 	uint64_t used = SUM(m, pool.used_bytes);
-	uint64_t all = rv_counter_get(&r->registered_bytes) + rv_counter_get(&r->plain_bytes);
+	uint64_t all = rv_counter_get(&r->registered_bytes) + rv_counter_get(&r->plain_bytes) -
+		       rv_counter_get(&r->external_bytes);
 
 	family(f, arenas, GAUGE, "Bytes of arenas, registered and plain, handed out or free.");
 	labelled(f, arenas, "state", "used", used);

@@ -1,4 +1,4 @@
-#include "control/service/registrar.h"
+#include "control/service/registrar_impl.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -39,14 +39,14 @@ void rv_registrar_init(struct rv_registrar *r, const struct rv_registrar_conf *c
 	rv_parking_init(&r->parking, conf->retain_bytes);
 }
 
-static void publish(struct rv_registrar *r)
+void rv_registrar_publish(struct rv_registrar *r)
 {
 	rv_counter_set(&r->registered_bytes, r->registered.used);
 	rv_counter_set(&r->plain_bytes, r->plain.used);
 	rv_counter_set(&r->parked_bytes, r->parking.parked_bytes);
 }
 
-static bool emulated(const struct rv_registrar *r)
+bool rv_registrar_emulated(const struct rv_registrar *r)
 {
 	for (unsigned i = 0; i < r->conf.fabric_nr; i++) {
 		if (!r->conf.fabric[i]->native)
@@ -71,30 +71,32 @@ static uint64_t take_budget(struct rv_budget *b, const struct rv_pool_grow *g)
 	return rv_budget_take(b, len) ? len : 0;
 }
 
-static void unmap_all(struct rv_registrar *r, struct rv_arena *a, bool *confirmed)
+bool rv_registrar_unmap(struct rv_registrar *r, struct rv_arena *a)
 {
+	bool confirmed = true;
+
 	for (unsigned i = 0; i < r->conf.fabric_nr; i++) {
 		struct rv_fabric *f = r->conf.fabric[i];
 
 		if (!a->map[f->index])
 			continue;
 		if (f->ops->unmap(f, a->map[f->index]))
-			*confirmed = false;
+			confirmed = false;
 		else
 			rv_counter_sub(&r->live_regions, 1);
 		a->map[f->index] = NULL;
 	}
+	return confirmed;
 }
 
-static int map_all(struct rv_registrar *r, struct rv_arena *a)
+int rv_registrar_map(struct rv_registrar *r, struct rv_arena *a)
 {
 	enum rv_map_access access = a->cls.kind == RV_ARENA_LANDING   ? RV_MAP_DESTINATION
-				    : a->cls.kind == RV_ARENA_STAGING ? RV_MAP_SOURCE
-								      : RV_MAP_BOTH;
+				    : a->cls.kind == RV_ARENA_SESSION ? RV_MAP_BOTH
+								      : RV_MAP_SOURCE;
 
 	for (unsigned i = 0; i < r->conf.fabric_nr; i++) {
 		struct rv_fabric *f = r->conf.fabric[i];
-		bool confirmed = true;
 		int rc = f->ops->map(f, a->pages.base, a->pages.len, access, &a->map[f->index]);
 
 		if (!rc) {
@@ -104,7 +106,7 @@ static int map_all(struct rv_registrar *r, struct rv_arena *a)
 		rv_log_warn("%s: registering %" PRIu64
 			    " bytes failed, they stay on the chunked path: %s",
 			    f->ops->name, a->pages.len, rv_err_name(rc));
-		unmap_all(r, a, &confirmed);
+		rv_registrar_unmap(r, a);
 		return rc;
 	}
 	return 0;
@@ -155,7 +157,7 @@ static int get_pages(struct rv_registrar *r, struct rv_arena *a, uint64_t len)
 	return rv_pages_create(&a->pages, len, a->cls.kind == RV_ARENA_SESSION, r->conf.hugepages);
 }
 
-static int fail(struct rv_registrar *r, enum rv_registration_failure why, int rc)
+int rv_registrar_failed(struct rv_registrar *r, enum rv_registration_failure why, int rc)
 {
 	rv_counter_add(&r->failures[why], 1);
 	return rc;
@@ -171,7 +173,7 @@ static int grow(struct rv_registrar *r, struct rv_pool_grow *g)
 	int rc;
 
 	if (!a)
-		return fail(r, RV_REG_FAIL_MEMORY, -ENOMEM);
+		return rv_registrar_failed(r, RV_REG_FAIL_MEMORY, -ENOMEM);
 	a->cls = g->cls;
 	a->reactor = g->reactor;
 	a->dedicated = g->dedicated;
@@ -179,35 +181,36 @@ static int grow(struct rv_registrar *r, struct rv_pool_grow *g)
 	taken = take_budget(budget, g);
 	if (!taken) {
 		free(a);
-		return fail(r, RV_REG_FAIL_BUDGET, -ENOSPC);
+		return rv_registrar_failed(r, RV_REG_FAIL_BUDGET, -ENOSPC);
 	}
 	parked = unpark(r, a, budget, &taken);
 	rc = parked ? 0 : get_pages(r, a, taken);
 	if (rc) {
 		rv_log_warn("memory: %" PRIu64 " bytes for an arena are not to be had: %s", taken,
 			    rv_err_name(rc));
-		fail(r, RV_REG_FAIL_MEMORY, rc);
+		rv_registrar_failed(r, RV_REG_FAIL_MEMORY, rc);
 		goto err_budget;
 	}
 	rc = reconcile(budget, &taken, a->pages.len);
 	if (rc) {
-		fail(r, RV_REG_FAIL_BUDGET, rc);
+		rv_registrar_failed(r, RV_REG_FAIL_BUDGET, rc);
 		goto err_pages;
 	}
 	if (!a->dedicated) {
 		a->alloc = rv_offset_alloc_create((uint32_t)(a->pages.len / RV_GRANULE));
 		if (!a->alloc) {
-			rc = fail(r, RV_REG_FAIL_MEMORY, -ENOMEM);
+			rc = rv_registrar_failed(r, RV_REG_FAIL_MEMORY, -ENOMEM);
 			goto err_pages;
 		}
 	}
 	if (reg) {
-		rc = map_all(r, a);
+		rc = rv_registrar_map(r, a);
 		if (rc) {
-			rc = fail(r, RV_REG_FAIL_MAP, -EIO);
+			rc = rv_registrar_failed(r, RV_REG_FAIL_MAP, -EIO);
 			goto err_alloc;
 		}
 		a->generation = ++r->generation;
+		a->reachable = a->cls.kind != RV_ARENA_LANDING;
 		rv_counter_add(&r->registrations, 1);
 	}
 	a->id = ++r->last_arena;
@@ -226,23 +229,23 @@ err_budget:
 
 static void shrink(struct rv_registrar *r, struct rv_arena *a)
 {
-	bool reg = rv_arena_registered(a), confirmed = true;
+	bool reg = rv_arena_registered(a);
 	uint64_t len = a->pages.len;
 
 	RV_CHECK(a->block_nr == 0);
-	unmap_all(r, a, &confirmed);
-	rv_offset_alloc_destroy(a->alloc);
-	if (!confirmed) {
+	if (a->stuck || !rv_registrar_unmap(r, a)) {
 		/* The device may still reach the pages: they are never given to anybody again. */
 		rv_counter_add(&r->unconfirmed, 1);
 		rv_log_err("memory: an unmap of %" PRIu64
 			   " bytes was not confirmed, the pages are leaked",
 			   len);
+		rv_offset_alloc_destroy(a->alloc);
 		free(a);
 		return;
 	}
+	rv_offset_alloc_destroy(a->alloc);
 	rv_budget_give(reg ? &r->registered : &r->plain, len);
-	if (reg && a->cls.kind != RV_ARENA_LANDING && emulated(r)) {
+	if (a->reachable && rv_registrar_emulated(r)) {
 		/* Session pages go with their session: only shared pools can use them again. */
 		park(r, a, a->cls.kind != RV_ARENA_SESSION);
 	} else {
@@ -256,7 +259,7 @@ static void run_grow(struct rv_port *p, struct rv_cell *c)
 	struct grow_msg *m = (void *)c->body;
 
 	m->g.rc = grow(m->r, &m->g);
-	publish(m->r);
+	rv_registrar_publish(m->r);
 	rv_cell_reply(p, c);
 }
 
@@ -288,7 +291,7 @@ static void run_shrink(struct rv_port *p, struct rv_cell *c)
 	struct shrink_msg *m = (void *)c->body;
 
 	shrink(m->r, m->arena);
-	publish(m->r);
+	rv_registrar_publish(m->r);
 	rv_cell_reply(p, c);
 }
 
@@ -311,6 +314,48 @@ int rv_registrar_shrink(void *user, struct rv_arena *a)
 	rv_cell_send(port, rv_port_index(cl->registrar->conf.port), c);
 	return 0;
 }
+
+/* What else is asked: registrar_region.c. */
+
+struct ask_msg {
+	struct rv_registrar *r;
+	struct rv_engine *engine;
+	struct rv_pool_ask ask;
+};
+
+static void run_ask(struct rv_port *p, struct rv_cell *c)
+{
+	struct ask_msg *m = (void *)c->body;
+
+	rv_registrar_run_ask(m->r, &m->ask);
+	rv_registrar_publish(m->r);
+	rv_cell_reply(p, c);
+}
+
+static void asked(struct rv_port *p, struct rv_cell *c)
+{
+	struct ask_msg m = *(struct ask_msg *)(void *)c->body;
+
+	rv_cell_free(p, c);
+	rv_engine_asked(m.engine, &m.ask);
+}
+
+int rv_registrar_ask(void *user, const struct rv_pool_ask *a)
+{
+	struct rv_registrar_client *cl = user;
+	struct rv_port *port = cl->engine->reactor->port;
+	struct rv_cell *c = rv_cell_alloc(port);
+
+	if (!c)
+		return -EAGAIN;
+	*(struct ask_msg *)(void *)c->body = (struct ask_msg){cl->registrar, cl->engine, *a};
+	c->run = run_ask;
+	c->done = asked;
+	rv_cell_send(port, rv_port_index(cl->registrar->conf.port), c);
+	return 0;
+}
+
+_Static_assert(sizeof(struct ask_msg) <= RV_CELL_BODY, "fits a cell");
 
 static void *main_loop(void *arg)
 {

@@ -5,6 +5,9 @@
  *   pool --shrink--> unmap in each fabric, confirmed -> budget returned -> pages unmapped, or parked while a
  *                    software GET may still reach the addresses
  *
+ *   region: a client's memfd --checked, mapped, registered--> arena; later unmapped and let go, whatever refers
+ *           to it (its pages become read-only zeros, or a copy where a shutdown has slots go on)
+ *
  * It owns the budgets. An unmap that a fabric does not confirm leaks the pages on purpose.
  */
 #ifndef RV_CONTROL_SERVICE_REGISTRAR_H
@@ -45,7 +48,7 @@ struct rv_registrar {
 
 	/* Written by the slow thread, read by metrics. */
 	struct rv_counter registered_bytes, plain_bytes, parked_bytes, live_regions, registrations,
-		unconfirmed;
+		external, external_bytes, unconfirmed;
 	struct rv_counter failures[RV_REG_FAILURES];
 };
 
@@ -67,5 +70,6 @@ struct rv_registrar_client {
 };
 int rv_registrar_grow(void *user, const struct rv_pool_grow *g);
 int rv_registrar_shrink(void *user, struct rv_arena *a);
+int rv_registrar_ask(void *user, const struct rv_pool_ask *a);
 
 #endif

@@ -43,6 +43,7 @@ static void init(struct rv_conn *c, const struct rv_conn_ops *ops, struct rv_uri
 		.fd = fd,
 		.rx_op = {.done = rx_done},
 		.tx_op = {.done = tx_done},
+		.rx_fd = -1,
 	};
 	c->header = c->head_buf;
 	c->header_cap = sizeof(c->head_buf);
@@ -279,6 +280,54 @@ static void tx_done(struct rv_op *op, int res, uint32_t flags)
 
 /* Receiving. */
 
+static void prep_recv_fds(struct rv_conn *c, struct io_uring_sqe *sqe)
+{
+	c->rx_iov = (struct iovec){.iov_len = RV_URING_BUF_BYTES};
+	c->rx_msg = (struct msghdr){
+		.msg_iov = &c->rx_iov,
+		.msg_iovlen = 1,
+		.msg_control = c->rx_control,
+		.msg_controllen = sizeof(c->rx_control),
+	};
+	io_uring_prep_recvmsg(sqe, c->fd, &c->rx_msg, MSG_CMSG_CLOEXEC);
+}
+
+static void forget_fd(struct rv_conn *c)
+{
+	if (c->rx_fd >= 0)
+		close(c->rx_fd);
+	c->rx_fd = -1;
+}
+
+int rv_conn_take_fd(struct rv_conn *c)
+{
+	int fd = c->rx_fd;
+
+	c->rx_fd = -1;
+	return fd;
+}
+
+/* One is kept, the first; rx_control has room for a second (alignment), and the kernel drops what is beyond. */
+static void take_fds(struct rv_conn *c)
+{
+	struct cmsghdr *cm = CMSG_FIRSTHDR(&c->rx_msg);
+	size_t nr = 0;
+	int fd;
+
+	if (cm && cm->cmsg_level == SOL_SOCKET && cm->cmsg_type == SCM_RIGHTS)
+		nr = (cm->cmsg_len - CMSG_LEN(0)) / sizeof(fd);
+	if (nr)
+		forget_fd(c);
+	for (size_t i = 0; i < nr; i++) {
+		memcpy(&fd, CMSG_DATA(cm) + i * sizeof(fd), sizeof(fd));
+		if (i == 0)
+			c->rx_fd = fd;
+		else
+			close(fd);
+	}
+	c->rx_msg.msg_controllen = 0;
+}
+
 static void arm_rx(struct rv_conn *c)
 {
 	struct io_uring_sqe *sqe;
@@ -291,7 +340,10 @@ static void arm_rx(struct rv_conn *c)
 	if (c->rx_direct) {
 		io_uring_prep_recv(sqe, c->fd, c->payload + c->got, left, MSG_WAITALL);
 	} else {
-		io_uring_prep_recv(sqe, c->fd, NULL, RV_URING_BUF_BYTES, 0);
+		if (c->ops->fds)
+			prep_recv_fds(c, sqe);
+		else
+			io_uring_prep_recv(sqe, c->fd, NULL, RV_URING_BUF_BYTES, 0);
 		sqe->flags |= IOSQE_BUFFER_SELECT;
 		sqe->buf_group = RV_URING_GROUP;
 	}
@@ -475,6 +527,8 @@ static void rx_done(struct rv_op *op, int res, uint32_t flags)
 	if (c->rx_direct) {
 		rx_direct_done(c, res);
 	} else {
+		if (res > 0 && c->ops->fds)
+			take_fds(c);
 		if (res > 0)
 			feed(c, rv_uring_buf(c->ring, flags), (size_t)res);
 		if (flags & IORING_CQE_F_BUFFER)
@@ -553,6 +607,7 @@ static void finish_close(struct rv_conn *c)
 		return;
 	end_displace(c);
 	reset_frame(c);
+	forget_fd(c);
 	close(c->fd);
 	c->fd = -1;
 	while ((it = rv_list_pop(&c->tx)))

@@ -29,6 +29,8 @@
 struct rv_conn;
 
 struct rv_conn_ops {
+	/** Descriptors may come along with frames (UNIX sockets): rv_conn_take_fd(). */
+	bool fds;
 	/** Check a preamble. @return 0, or negative: the connection is closed */
 	int (*decode)(const uint8_t p[RV_FRAME_PREAMBLE], struct rv_preamble *out);
 	void (*encode)(uint8_t p[RV_FRAME_PREAMBLE], const struct rv_preamble *in);
@@ -67,6 +69,10 @@ struct rv_conn {
 	size_t got; /* of the current part */
 	bool placed, discard, displacing;
 	uint8_t head_buf[256];
+	int rx_fd; /* came along and was not taken yet; -1: none */
+	struct msghdr rx_msg;
+	struct iovec rx_iov;
+	alignas(struct cmsghdr) char rx_control[CMSG_SPACE(sizeof(int))];
 
 	/* sending */
 	struct rv_op tx_op;
@@ -100,6 +106,12 @@ void rv_conn_connect(struct rv_conn *c, const struct rv_conn_ops *ops, struct rv
 int rv_conn_send(struct rv_conn *c, unsigned type, const void *header, size_t header_len,
 		 const void *payload, size_t payload_len, int fd, void (*sent)(void *ctx, int rc),
 		 void *ctx);
+
+/**
+ * The descriptor that came last and was not taken yet: the frame's whose bytes it came with, if its sender put
+ * them into one send. @return -1: none @owns the caller closes it
+ */
+int rv_conn_take_fd(struct rv_conn *c);
 
 /** See rv_link_ops.displace. */
 bool rv_conn_displace(struct rv_conn *c);

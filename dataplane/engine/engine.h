@@ -70,6 +70,9 @@ struct rv_engine {
 int rv_engine_init(struct rv_engine *e, const struct rv_engine_conf *conf);
 void rv_engine_fini(struct rv_engine *e);
 
+/** The slow thread has done what the pool's conf.ask() asked for. @thread owning reactor */
+void rv_engine_asked(struct rv_engine *e, const struct rv_pool_ask *a);
+
 /** The engine that owns slot @local, or NULL: no such reactor, so no such slot. @thread any */
 static inline struct rv_engine *rv_engine_of(const struct rv_engines *set, uint64_t local)
 {

@@ -1,33 +1,32 @@
 /*
- * Gets of this node's own slots: shown to the same user, copied for another.
+ * Gets of this node's own slots: shown to the same user, copied for another, or out of a region.
  */
 #include <errno.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "dataplane/base/err.h"
 #include "dataplane/engine/get_impl.h"
+#include "dataplane/mem/region.h"
 
 /* Clients may write the source at any time, so the kernel does the copying. */
 static void copy_slice(struct rv_reactor *r, struct rv_task *t)
 {
 	struct rv_get *g = RV_CONTAINER(t, struct rv_get, copy);
 	uint64_t n = rv_min_u64(RV_GET_SLICE, g->len - g->copied);
-	ssize_t got;
+	int rc;
 
 	if (!g->asker) {
 		rv_get_wind_up(g);
 		return;
 	}
-	got = pread(g->src->arena->pages.memfd, rv_block_ptr(g->block) + g->copied, n,
-		    (off_t)(g->src->off + g->copied));
-	if (got <= 0) {
-		rv_get_say(g, "copying from the arena failed: %s",
-			   strerrordesc_np(got ? errno : EIO));
-		rv_get_fail(g, -EIO);
+	rc = rv_block_read(g->src, g->copied, rv_block_ptr(g->block) + g->copied, n);
+	if (rc) {
+		rv_get_say(g, rc == -ESHUTDOWN
+				      ? "the memory it was staged in was given back to its owner"
+				      : "copying from the arena failed");
+		rv_get_fail(g, rc == -ESHUTDOWN ? -ENOENT : rc);
 		return;
 	}
-	g->copied += (uint64_t)got;
+	g->copied += n;
 	if (g->copied < g->len) {
 		rv_task_at(r, t, r->now_ns);
 		return;

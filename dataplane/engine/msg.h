@@ -90,16 +90,45 @@ rv_cell_fn rv_engine_run_alloc;
 /** rv_engine_run_stage: name a block's bytes. Takes over the asker's hold on success. */
 struct rv_msg_stage {
 	struct rv_engine *engine;
-	struct rv_block *block; /* NULL for zero length */
-	uint64_t len;           /* up to the block's */
+	struct rv_block *block;  /* NULL for zero length, or with a region */
+	struct rv_arena *region; /* a region's bytes, from `off` of what its client named */
+	uint64_t off;
+	uint64_t len; /* up to the block's */
 	struct rv_stage_opts opts;
 	bool pinned; /* which operation is counted */
 
-	int rc; /* 0, -ENOSPC: the slot table is full */
+	int rc; /* 0, -ENOSPC: the slot table is full; a region: -ERANGE, -ESHUTDOWN: it is let go */
 	struct rv_handle handle;
 	bool in_registered;
 };
 rv_cell_fn rv_engine_run_stage;
+
+/** rv_engine_run_region_open: make a client's memory known; the reply comes when every fabric has it. */
+struct rv_msg_region_open {
+	struct rv_engine *engine;
+	int fd;            /* a memfd; taken over, also on a failure */
+	uint64_t off, len; /* in the file */
+	uid_t uid;
+	uint64_t session;
+
+	int rc;         /* 0; -ENOSPC: over the budget; -EPERM: not sealed; -ERANGE; -ENOTSUP */
+	char text[160]; /* on a failure */
+	struct rv_arena *arena;    /* the asker's to name until it closed it */
+	uint64_t eff_off, eff_len; /* what was really pinned: whole pages, in the file */
+	bool registered;
+};
+rv_cell_fn rv_engine_run_region_open;
+
+/** rv_engine_run_region_close: let it go; the reply comes when the client may have its memory back. Once. */
+struct rv_msg_region_close {
+	struct rv_engine *engine;
+	struct rv_arena *arena;
+	uint64_t wait_ns; /* for what is staged there to end; RV_NEVER: for as long as it takes */
+
+	int rc;       /* 0; -EIO: a device has not let go, the memory must never be reused */
+	bool drained; /* nothing was in use any more */
+};
+rv_cell_fn rv_engine_run_region_close;
 
 /** rv_engine_run_drop: give back one hold. */
 struct rv_msg_drop {
@@ -167,12 +196,14 @@ struct rv_arena_info {
 	bool registered, dedicated;
 	uint64_t len, used, largest_free;
 	uint32_t blocks;
+	uint64_t session;  /* regions */
+	const char *state; /* regions: static text */
 };
 
 /** rv_engine_run_list: copy out up to `max` entries of the asker's array that matches `what`. */
 struct rv_msg_list {
 	struct rv_engine *engine;
-	enum { RV_LIST_SLOTS, RV_LIST_LEASES, RV_LIST_ARENAS } what;
+	enum { RV_LIST_SLOTS, RV_LIST_LEASES, RV_LIST_ARENAS, RV_LIST_REGIONS } what;
 	union {
 		struct rv_slot_info *slot;
 		struct rv_lease_info *lease;
@@ -192,6 +223,7 @@ struct rv_msg_grow {
 enum rv_stop_step {
 	RV_STOP_DRAIN,   /* no more descriptors; new gets are refused */
 	RV_STOP_ABANDON, /* running GETs are forced to complete with an error */
+	RV_STOP_DEMOTE,  /* registrations go, slots are read in chunks from now on */
 	RV_STOP_LEASES,  /* every slot and lease ends */
 	RV_STOP_MEMORY,  /* rest is over, every arena goes back */
 	RV_STOP_FABRICS, /* connections close; repeat until busy is 0 */

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "dataplane/base/clock.h"
 #include "dataplane/base/err.h"
@@ -14,6 +13,7 @@
 #include "dataplane/engine/chunk_plan.h"
 #include "dataplane/engine/get.h"
 #include "dataplane/engine/msg.h"
+#include "dataplane/engine/region.h"
 #include "dataplane/rendezvous/descriptor.h"
 
 #define HASH_SLICE RV_KIB(256)
@@ -43,6 +43,7 @@ int rv_engine_init(struct rv_engine *e, const struct rv_engine_conf *conf)
 
 	*e = (struct rv_engine){.conf = *conf, .reactor = conf->reactor};
 	e->conf.pool.reactor = conf->reactor;
+	e->conf.pool.region_emptied = rv_region_emptied;
 	rv_list_init(&e->transfers_to_end);
 	e->retry.fn = retry;
 	rc = rv_store_init(&e->store, &sc);
@@ -113,6 +114,8 @@ static size_t describe(const struct rv_engine *e, const struct rv_slot *slot, un
 	const struct rv_arena *a = slot->block->arena;
 	struct rv_writer w = rv_writer(out, cap);
 
+	if (!rv_arena_exports(a))
+		return 0;
 	for (unsigned i = 0; i < e->conf.fabric_nr; i++) {
 		const struct rv_fabric *f = e->conf.fabric[i];
 		const struct rv_fabric_map *m = a->map[f->index];
@@ -206,7 +209,8 @@ static void grant_ready(struct rv_engine *e, struct rv_slot *slot, struct rv_msg
 	m->total_len = slot->len;
 	m->chunk_size = rv_chunk_size_for(slot->len, e->conf.chunk_size);
 	m->block = slot->block;
-	m->same_user = slot->uid == m->uid;
+	/* A region is never shown, only copied: it is the client's, and may have to go at any time. */
+	m->same_user = slot->uid == m->uid && !(slot->block && slot->block->arena->region);
 }
 
 static void grant_rdma(struct rv_engine *e, struct rv_slot *slot, struct rv_msg_acquire *m)
@@ -364,6 +368,19 @@ void rv_engine_run_alloc(struct rv_port *p, struct rv_cell *c)
 	rv_cell_reply(p, c);
 }
 
+static void staged(struct rv_cell *c)
+{
+	struct rv_msg_stage *m = (void *)c->body;
+	struct rv_engine *e = m->engine;
+
+	rv_stats_operation(&e->stats,
+			   m->region   ? RV_OP_REGISTER_REGION
+			   : m->pinned ? RV_OP_REGISTER_PINNED
+				       : RV_OP_REGISTER,
+			   m->rc);
+	rv_cell_reply(e->reactor->port, c);
+}
+
 static void stage(struct rv_cell *c)
 {
 	struct rv_msg_stage *m = (void *)c->body;
@@ -375,8 +392,9 @@ static void stage(struct rv_cell *c)
 		m->handle = (struct rv_handle){e->conf.worker, slot->rec.id};
 		m->in_registered = slot->pinned;
 	}
-	rv_stats_operation(&e->stats, m->pinned ? RV_OP_REGISTER_PINNED : RV_OP_REGISTER, m->rc);
-	rv_cell_reply(e->reactor->port, c);
+	if (!slot && m->region && m->block)
+		rv_block_drop(m->block);
+	staged(c);
 }
 
 /* Hashing what is being staged, a slice a pass. */
@@ -388,29 +406,40 @@ struct hashing {
 	uint8_t buf[HASH_SLICE];
 };
 
-/* A client may write a session arena at any time, so the kernel copies what is hashed. */
+/* What cannot be hashed: a region that was let go meanwhile is not staged at all. */
+static void hash_failed(struct rv_msg_stage *m, struct rv_cell *c, int rc)
+{
+	if (m->region) {
+		rv_block_drop(m->block);
+		m->rc = rc;
+		staged(c);
+		return;
+	}
+	rv_log_warn("verify: an arena cannot be read, its slot is staged without a hash: %s",
+		    rv_err_name(rc));
+	stage(c);
+}
+
 static void hash_slice(struct rv_reactor *r, struct rv_task *t)
 {
 	struct hashing *h = RV_CONTAINER(t, struct hashing, task);
 	struct rv_msg_stage *m = (void *)h->cell->body;
-	const struct rv_block *b = m->block;
-	ssize_t n = pread(b->arena->pages.memfd, h->buf, rv_min_u64(HASH_SLICE, m->len - h->done),
-			  (off_t)(b->off + h->done));
+	uint64_t n = rv_min_u64(HASH_SLICE, m->len - h->done);
+	int rc = rv_block_read(m->block, h->done, h->buf, n);
 
-	if (n > 0) {
+	if (rc) {
+		hash_failed(m, h->cell, rc);
+	} else {
 		rv_hasher_add(h->hasher, h->buf, (size_t)n);
-		h->done += (uint64_t)n;
+		h->done += n;
 		if (h->done < m->len) {
 			rv_task_at(r, t, r->now_ns);
 			return;
 		}
 		m->opts.has_xxh3 = true;
 		m->opts.xxh3 = rv_hasher_sum(h->hasher);
-	} else {
-		rv_log_warn(
-			"verify: an arena cannot be read, its slot is staged without a hash: %m");
+		stage(h->cell);
 	}
-	stage(h->cell);
 	rv_hasher_destroy(h->hasher);
 	free(h);
 }
@@ -418,9 +447,17 @@ static void hash_slice(struct rv_reactor *r, struct rv_task *t)
 void rv_engine_run_stage(struct rv_port *p, struct rv_cell *c)
 {
 	struct rv_msg_stage *m = (void *)c->body;
-	struct hashing *h = m->engine->conf.verify && m->len ? malloc(sizeof(*h)) : NULL;
+	struct hashing *h;
 
 	(void)p;
+	if (m->region) {
+		m->rc = rv_region_take(m->engine, m->region, m->off, m->len, &m->block);
+		if (m->rc) {
+			staged(c);
+			return;
+		}
+	}
+	h = m->engine->conf.verify && m->len ? malloc(sizeof(*h)) : NULL;
 	if (h) {
 		h->task = (struct rv_task){.fn = hash_slice};
 		h->cell = c;
@@ -552,6 +589,31 @@ static void list_arenas(struct rv_engine *e, struct rv_msg_list *m)
 	}
 }
 
+static void list_regions(struct rv_engine *e, struct rv_msg_list *m)
+{
+	struct rv_list *it;
+
+	RV_LIST_EACH(it, &e->pool.regions)
+	{
+		const struct rv_arena *a = RV_LIST_ENTRY(it, struct rv_arena, link);
+
+		m->total++;
+		if (m->nr == m->max)
+			continue;
+		m->out.arena[m->nr++] = (struct rv_arena_info){
+			.id = a->id,
+			.kind = a->cls.kind,
+			.uid = a->cls.uid,
+			.registered = rv_arena_registered(a) && rv_arena_exports(a),
+			.len = a->pages.len,
+			.used = a->region->user_len,
+			.blocks = a->block_nr,
+			.session = a->cls.session,
+			.state = rv_region_state_name(a->region->state),
+		};
+	}
+}
+
 void rv_engine_run_list(struct rv_port *p, struct rv_cell *c)
 {
 	struct rv_msg_list *m = (void *)c->body;
@@ -569,6 +631,9 @@ void rv_engine_run_list(struct rv_port *p, struct rv_cell *c)
 		break;
 	case RV_LIST_ARENAS:
 		list_arenas(e, m);
+		break;
+	case RV_LIST_REGIONS:
+		list_regions(e, m);
 		break;
 	}
 	rv_cell_reply(p, c);
@@ -596,6 +661,9 @@ void rv_engine_run_stop(struct rv_port *p, struct rv_cell *c)
 		break;
 	case RV_STOP_ABANDON:
 		rv_gets_abandon(e);
+		break;
+	case RV_STOP_DEMOTE:
+		m->busy_arenas = rv_regions_demote(e);
 		break;
 	case RV_STOP_LEASES:
 		end_all_slots(e);

@@ -2,7 +2,8 @@
 
 const char *rv_arena_kind_name(enum rv_arena_kind k)
 {
-	static const char *const names[RV_ARENA_KINDS] = {"landing", "staging", "session", "plain"};
+	static const char *const names[RV_ARENA_KINDS] = {"landing", "staging", "session", "plain",
+							  "region"};
 
 	return names[k];
 }

@@ -6,6 +6,7 @@
  *   staging   daemon                peers' devices, clients its key
  *   session   one session's client  peers' devices          its key
  *   plain     daemon                clients of its user     never: not registered
+ *   region    the client it is of   peers' devices          its key (mem/region.h)
  *
  * A *block* is a range in use. Its holds say who may still touch the bytes: the slot that names it, a
  * transfer, a GET into it, a client's view. At zero holds it rests until `rest_until_ns` (a consumer may
@@ -24,18 +25,25 @@
 #include "dataplane/mem/offset_alloc.h"
 #include "dataplane/mem/pages.h"
 
-enum rv_arena_kind { RV_ARENA_LANDING, RV_ARENA_STAGING, RV_ARENA_SESSION, RV_ARENA_PLAIN };
-#define RV_ARENA_KINDS 4
+enum rv_arena_kind {
+	RV_ARENA_LANDING,
+	RV_ARENA_STAGING,
+	RV_ARENA_SESSION,
+	RV_ARENA_PLAIN,
+	RV_ARENA_REGION,
+};
+#define RV_ARENA_KINDS 5
 
 /** What decides who may share an arena. */
 struct rv_arena_class {
 	enum rv_arena_kind kind;
 	uid_t uid;
-	uint64_t session; /* session arenas only */
+	uint64_t session; /* session arenas and regions only */
 	bool plain;       /* a session arena without registration */
 };
 
 struct rv_pool;
+struct rv_region;
 
 struct rv_arena {
 	struct rv_list link;
@@ -45,8 +53,12 @@ struct rv_arena {
 	unsigned reactor;
 	bool dedicated;    /* one block, never offered again */
 	bool session_over; /* a session arena whose session has ended */
+	bool reachable; /* peers were given its key: software GETs may come as long as they like */
+	bool stuck;     /* a fabric has not let go of it: its pages are never given back */
+	bool demoting;  /* its registration is being taken away, its bytes stay (shutdown) */
 	struct rv_pages pages;
-	struct rv_offset_alloc *alloc; /* NULL when dedicated */
+	struct rv_region *region;      /* NULL: memory of our own */
+	struct rv_offset_alloc *alloc; /* NULL when dedicated, or a region */
 	struct rv_fabric_map *map[RV_FABRICS];
 	uint64_t generation; /* of the registration; 0 when not registered */
 	uint64_t used_gr;

@@ -103,7 +103,8 @@ void rv_pages_hollow(struct rv_pages *p)
 		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
 
 	RV_CHECK(z == p->base);
-	close(p->memfd);
+	if (p->memfd >= 0)
+		close(p->memfd);
 	p->memfd = -1;
 }
 

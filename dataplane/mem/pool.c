@@ -5,6 +5,7 @@
 
 #include "dataplane/base/check.h"
 #include "dataplane/base/units.h"
+#include "dataplane/mem/region.h"
 
 #define SLAB_BLOCKS   256
 #define SWEEP_FLOOR   RV_MS(10)
@@ -23,6 +24,7 @@ void rv_pool_init(struct rv_pool *p, const struct rv_pool_conf *conf)
 {
 	*p = (struct rv_pool){.conf = *conf};
 	rv_list_init(&p->arenas);
+	rv_list_init(&p->regions);
 	rv_list_init(&p->waiting);
 	rv_list_init(&p->free_blocks);
 	rv_list_init(&p->slabs);
@@ -88,6 +90,25 @@ static struct rv_block *carve(struct rv_pool *p, struct rv_arena *a, uint64_t le
 	a->used_gr += gr;
 	rv_counter_add(&p->blocks, 1);
 	rv_counter_add(&p->used_bytes, gr * RV_GRANULE);
+	return b;
+}
+
+struct rv_block *rv_pool_region_block(struct rv_pool *p, struct rv_arena *a, uint64_t off,
+				      uint64_t len)
+{
+	struct rv_block *b = record_take(p);
+
+	RV_CHECK(a->region);
+	RV_CHECK(len > 0 && off <= a->pages.len && len <= a->pages.len - off);
+	if (!b)
+		return NULL;
+	*b = (struct rv_block){.arena = a,
+			       .off = off,
+			       .len = len,
+			       .holds = 1,
+			       .rest = {.fn = rested}};
+	a->block_nr++;
+	rv_counter_add(&p->blocks, 1);
 	return b;
 }
 
@@ -388,15 +409,21 @@ static void free_block(struct rv_pool *p, struct rv_block *b)
 	struct rv_arena *a = b->arena;
 	uint64_t gr = rv_granules(b->len);
 
-	if (!a->dedicated)
+	if (a->alloc)
 		rv_offset_alloc_put(a->alloc, b->slice);
 	a->block_nr--;
-	a->used_gr -= gr;
 	rv_counter_sub(&p->blocks, 1);
-	rv_counter_sub(&p->used_bytes, gr * RV_GRANULE);
+	if (!a->region) { /* a region's ranges may overlap, and use up nothing */
+		a->used_gr -= gr;
+		rv_counter_sub(&p->used_bytes, gr * RV_GRANULE);
+	}
 	b->arena = NULL;
 	rv_list_push_front(&p->free_blocks, &b->link);
-	if (!a->block_nr)
+	if (a->block_nr)
+		return;
+	if (a->region)
+		p->conf.region_emptied(p, a);
+	else
 		arena_emptied(p, a);
 }
 
@@ -509,6 +536,8 @@ unsigned rv_pool_shrink_all(struct rv_pool *p)
 		if (a->block_nr || give_back(p, a))
 			left++;
 	}
+	RV_LIST_EACH(it, &p->regions)
+	left += RV_LIST_ENTRY(it, struct rv_arena, link)->region->state != RV_REGION_STUCK;
 	return left + p->growing;
 }
 

@@ -51,6 +51,28 @@ struct rv_pool_grow {
 	struct rv_arena *arena;
 };
 
+/** What else the slow thread does with arenas; comes back through rv_engine_asked(). */
+struct rv_pool_ask {
+	enum {
+		RV_ASK_REGION_MAP,   /* make a client's memory known: a region's arena */
+		RV_ASK_REGION_UNMAP, /* take it from the fabrics and give it back to the client */
+		RV_ASK_REGION_FREE,  /* nothing refers to the region any more */
+		RV_ASK_DEMOTE,       /* take an arena from the fabrics; its bytes stay */
+	} op;
+	struct rv_arena *arena; /* MAP: the outcome */
+	bool keep_bytes;        /* REGION_UNMAP: what is still staged there goes on with a copy */
+
+	/* REGION_MAP */
+	struct rv_arena_class cls;
+	unsigned reactor;
+	int fd;            /* taken over, also on a failure */
+	uint64_t off, len; /* in the file */
+	void *ctx;         /* the asker's */
+
+	int rc;
+	char text[160]; /* REGION_MAP, on a failure: why, for people */
+};
+
 struct rv_pool_conf {
 	struct rv_reactor *reactor;
 	uint64_t initial_bytes, max_bytes, dedicated_min;
@@ -62,12 +84,19 @@ struct rv_pool_conf {
 	int (*grow)(void *user, const struct rv_pool_grow *g);
 	/** Give an empty arena back; it is gone from the pool. @return 0, or -EAGAIN: offer it again later. */
 	int (*shrink)(void *user, struct rv_arena *a);
+	/** Ask the slow thread for more than that. @return 0 (rv_engine_asked() follows), or -EAGAIN: no cell */
+	int (*ask)(void *user, const struct rv_pool_ask *a);
 	void *user;
+
+	/** The last block of a region was given back. */
+	void (*region_emptied)(struct rv_pool *p, struct rv_arena *a);
 };
 
 struct rv_pool {
 	struct rv_pool_conf conf;
 	struct rv_list arenas;
+	struct rv_list
+		regions; /* arenas that are clients' memory; nothing is ever carved from them */
 	struct rv_list waiting;     /* requests that wait for a growth */
 	struct rv_list free_blocks; /* records */
 	struct rv_list slabs;
@@ -92,6 +121,15 @@ void rv_pool_fini(struct rv_pool *p);
  * @cost O(arenas of the class)
  */
 int rv_pool_alloc(struct rv_pool *p, struct rv_pool_req *req);
+
+/**
+ * A range of a region as a block, with one hold for the caller.
+ *
+ * @param off  from the arena's start; the range lies within it
+ * @return NULL without memory for the record   @cost O(1)
+ */
+struct rv_block *rv_pool_region_block(struct rv_pool *p, struct rv_arena *a, uint64_t off,
+				      uint64_t len);
 
 /** A growth came back. */
 void rv_pool_grown(struct rv_pool *p, const struct rv_pool_grow *g);

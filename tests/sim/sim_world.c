@@ -364,6 +364,7 @@ static void asked(struct rv_port *p, struct rv_cell *c)
 	case RV_STOP_ABANDON:
 		n->busy += m->busy_gets;
 		break;
+	case RV_STOP_DEMOTE:
 	case RV_STOP_MEMORY:
 		n->busy += m->busy_arenas;
 		break;
