@@ -199,53 +199,70 @@ err_free:
 	return rc;
 }
 
-/* What is staged there goes on: with pages of our own in the place of the client's. */
-static bool copy_region(struct rv_registrar *r, struct rv_arena *a)
+/*
+ * Pages of our own with the same bytes, at the same addresses: software GETs under way, and chunks where they go on,
+ * read what was staged, whatever the client does with its memory.
+ */
+static int copy_region(struct rv_registrar *r, struct rv_arena *a)
 {
 	struct rv_region *g = a->region;
-	struct rv_pages own, old = a->pages;
+	struct rv_pages own;
 	int rc;
 
 	if (!rv_budget_take(&r->plain, a->pages.len))
-		return false;
-	if (rv_pages_create(&own, a->pages.len, false, RV_HUGEPAGES_NO))
+		return -ENOSPC;
+	rc = rv_pages_create(&own, a->pages.len, false, RV_HUGEPAGES_NO);
+	if (rc)
 		goto err_budget;
 	rc = rv_block_read(&(struct rv_block){.arena = a, .len = a->pages.len}, 0, own.base,
-			   rv_min_u64(a->pages.len, g->user_off + g->user_len));
+			   g->user_off + g->user_len);
+	if (!rc && a->pages.base)
+		rc = rv_pages_replace(&a->pages, &own);
+	else if (!rc)
+		a->pages = own;
 	if (rc)
 		goto err_pages;
-	rv_copy_latch(&g->gate);
-	close(g->fd);
-	if (old.base) /* a software GET may still come to these addresses */
-		rv_parking_put(&r->parking, &old, 0, false);
-	a->pages = own;
-	g->fd = dup(own.memfd);
-	g->fd_off = 0;
-	if (g->fd >= 0)
-		rv_copy_unlatch(&g->gate);
-	return true;
+	return 0;
 
 err_pages:
 	rv_pages_destroy(&own);
 err_budget:
 	rv_budget_give(&r->plain, a->pages.len);
-	return false;
+	return rc;
 }
 
-/* After this nothing of ours, and no device, touches the client's memory. */
-static void let_go(struct rv_arena *a)
+/*
+ * After this nothing of ours, and no device, touches the client's memory.
+ *
+ * @param in_use  blocks are left: their bytes may be read by software GETs, and are still proven right by a lease
+ * @return -EAGAIN: there is no memory for a copy of them
+ */
+static int let_go(struct rv_registrar *r, struct rv_arena *a, bool in_use, bool keep_bytes)
 {
-	rv_copy_latch(&a->region->gate);
-	close(a->region->fd);
-	a->region->fd = -1;
-	if (a->pages.base)
+	struct rv_region *g = a->region;
+	bool read_by_software = a->reachable && rv_registrar_emulated(r), copied = false;
+
+	if (in_use && (keep_bytes || read_by_software)) {
+		copied = !copy_region(r, a);
+		if (!copied && read_by_software)
+			return -EAGAIN;
+	}
+	rv_copy_latch(&g->gate);
+	close(g->fd);
+	g->fd = copied && keep_bytes ? dup(a->pages.memfd) : -1;
+	g->fd_off = 0;
+	if (g->fd >= 0)
+		rv_copy_unlatch(&g->gate);
+	if (!copied && a->pages.base)
 		rv_pages_hollow(&a->pages);
+	return 0;
 }
 
 static int unmap_region(struct rv_registrar *r, struct rv_pool_ask *ask)
 {
 	struct rv_arena *a = ask->arena;
 	uint64_t len = a->pages.len;
+	int rc;
 
 	if (!rv_registrar_unmap(r, a)) {
 		rv_counter_add(&r->unconfirmed, 1);
@@ -254,8 +271,9 @@ static int unmap_region(struct rv_registrar *r, struct rv_pool_ask *ask)
 			   len);
 		return -EIO;
 	}
-	if (!ask->keep_bytes || !copy_region(r, a))
-		let_go(a);
+	rc = let_go(r, a, ask->in_use, ask->keep_bytes);
+	if (rc)
+		return rc;
 	rv_budget_give(budget_of(r), len);
 	rv_counter_sub(&r->external_bytes, len);
 	return 0;
@@ -263,11 +281,8 @@ static int unmap_region(struct rv_registrar *r, struct rv_pool_ask *ask)
 
 static void free_region(struct rv_registrar *r, struct rv_arena *a)
 {
-	bool copied = a->pages.memfd >= 0;
-	uint64_t len = a->pages.len;
-
-	if (copied)
-		rv_budget_give(&r->plain, len);
+	if (a->pages.memfd >= 0) /* a copy */
+		rv_budget_give(&r->plain, a->pages.len);
 	if (a->reachable && rv_registrar_emulated(r))
 		rv_parking_put(&r->parking, &a->pages, 0, false);
 	else if (a->pages.base)

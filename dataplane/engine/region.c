@@ -159,7 +159,8 @@ static void ask_unmap(struct rv_engine *e, struct rv_arena *a)
 	r->state = RV_REGION_UNMAPPING;
 	if (ask(e, &(struct rv_pool_ask){.op = RV_ASK_REGION_UNMAP,
 					 .arena = a,
-					 .keep_bytes = r->keep_bytes && a->block_nr}))
+					 .in_use = a->block_nr > 0,
+					 .keep_bytes = r->keep_bytes}))
 		again(e, a, unmap_again);
 }
 
@@ -173,10 +174,34 @@ static void ask_free(struct rv_engine *e, struct rv_arena *a)
 	again(e, a, free_again);
 }
 
+/* What is staged there ends, and rests: then nobody can be reading any more. */
+static void end_its_slots(struct rv_engine *e, const struct rv_arena *a)
+{
+	uint32_t pos = 0;
+	struct rv_slot *s;
+
+	while ((s = rv_idtab_next(&e->store.slots, &pos))) {
+		if (s->block && s->block->arena == a)
+			rv_slot_end(s, RV_END_DROPPED);
+	}
+}
+
 static void unmapped(struct rv_engine *e, const struct rv_pool_ask *ask_)
 {
 	struct rv_arena *a = ask_->arena;
 
+	if (ask_->rc == -EAGAIN) {
+		rv_log_warn("memory: a region of %" PRIu64
+			    " bytes cannot be let go yet: it is in use, and "
+			    "there is no memory for a copy of it",
+			    a->pages.len);
+		a->region->state = RV_REGION_CLOSING;
+		a->region->no_copy = true;
+		end_its_slots(e, a);
+		if (!a->block_nr && a->region->state == RV_REGION_CLOSING)
+			ask_unmap(e, a);
+		return;
+	}
 	a->region->state = ask_->rc ? RV_REGION_STUCK : RV_REGION_GONE;
 	tell_closer(e, a);
 	free_if_over(e, a);
@@ -207,7 +232,7 @@ static void close_region(struct rv_engine *e, struct rv_arena *a, uint64_t wait_
 		r->state = RV_REGION_CLOSING;
 		r->deadline.fn = out_of_time;
 	}
-	if (r->state != RV_REGION_CLOSING)
+	if (r->state != RV_REGION_CLOSING || r->no_copy)
 		return;
 	if (!a->block_nr) {
 		ask_unmap(e, a);
@@ -269,7 +294,8 @@ uint64_t rv_regions_demote(struct rv_engine *e)
 
 		a->region->keep_bytes = true;
 		close_region(e, a, 0);
-		busy += a->region->state == RV_REGION_UNMAPPING;
+		busy += a->region->state == RV_REGION_UNMAPPING ||
+			a->region->state == RV_REGION_CLOSING;
 	}
 	return busy;
 }

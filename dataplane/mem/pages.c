@@ -97,6 +97,18 @@ void rv_pages_destroy(struct rv_pages *p)
 	*p = (struct rv_pages){.memfd = -1};
 }
 
+int rv_pages_replace(struct rv_pages *p, struct rv_pages *by)
+{
+	RV_CHECK(p->len == by->len);
+	if (mremap(by->base, by->len, by->len, MREMAP_MAYMOVE | MREMAP_FIXED, p->base) ==
+	    MAP_FAILED)
+		return -errno;
+	p->memfd = by->memfd;
+	p->huge = by->huge;
+	*by = (struct rv_pages){.memfd = -1};
+	return 0;
+}
+
 void rv_pages_hollow(struct rv_pages *p)
 {
 	void *z = mmap(p->base, p->len, PROT_READ,
@@ -106,6 +118,7 @@ void rv_pages_hollow(struct rv_pages *p)
 	if (p->memfd >= 0)
 		close(p->memfd);
 	p->memfd = -1;
+	p->hollow = true;
 }
 
 void rv_parking_init(struct rv_parking *pk, uint64_t retain_bytes)
@@ -121,7 +134,7 @@ bool rv_parking_put(struct rv_parking *pk, struct rv_pages *p, uint64_t owner, b
 
 	keep = keep && e &&
 	       p->len <= pk->retain_bytes - rv_min_u64(pk->parked_bytes, pk->retain_bytes);
-	if (!keep)
+	if (!keep && !p->hollow)
 		rv_pages_hollow(p);
 	if (!e)
 		return false; /* the addresses stay reserved for good: a leak of nothing but addresses */

@@ -24,6 +24,7 @@ struct rv_pages {
 	uint64_t len;
 	int memfd; /* -1 once hollow */
 	bool huge;
+	bool hollow;
 };
 
 /**
@@ -36,6 +37,14 @@ int rv_pages_create(struct rv_pages *p, uint64_t len, bool writable, enum rv_hug
 
 /** Unmap and close. Nothing may reach the addresses any more. @thread slow */
 void rv_pages_destroy(struct rv_pages *p);
+
+/**
+ * Put the memory of @by, of the same length, where @p is: readers of the addresses see the one or the other.
+ *
+ * @return 0: *by is empty, and what @p had is unmapped (its memfd stays open, the caller's); or a negative errno
+ * @thread slow
+ */
+int rv_pages_replace(struct rv_pages *p, struct rv_pages *by);
 
 /** Give the memory back, keep the addresses readable (as zeros). @thread slow */
 void rv_pages_hollow(struct rv_pages *p);

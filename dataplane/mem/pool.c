@@ -379,6 +379,8 @@ static int give_back(struct rv_pool *p, struct rv_arena *a)
 	struct rv_list *next = a->link.next;
 	int rc;
 
+	if (a->demoting) /* the slow thread has it, and its answer names it */
+		return -EAGAIN;
 	rv_list_del(&a->link);
 	rc = p->conf.shrink(p->conf.user, a);
 	if (rc)

@@ -60,7 +60,10 @@ struct rv_pool_ask {
 		RV_ASK_DEMOTE,       /* take an arena from the fabrics; its bytes stay */
 	} op;
 	struct rv_arena *arena; /* MAP: the outcome */
-	bool keep_bytes;        /* REGION_UNMAP: what is still staged there goes on with a copy */
+
+	/* REGION_UNMAP; rc -EAGAIN: in use, and no memory to go on with a copy: ask again when it is not */
+	bool in_use;     /* blocks are left */
+	bool keep_bytes; /* what is staged there goes on, in chunks */
 
 	/* REGION_MAP */
 	struct rv_arena_class cls;

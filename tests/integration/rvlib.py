@@ -1,10 +1,31 @@
 """librv as Python programs could use it: the calls these tests need, through ctypes."""
 import ctypes as C
 import os
+import subprocess
+import sys
 
 from rvdtest import BUILD
 
-lib = C.CDLL(os.path.join(BUILD, "control", "client", "librv.so.1"))
+SO = os.path.join(BUILD, "control", "client", "librv.so.1")
+
+
+def with_sanitizer():
+    """A library built with ASan needs ASan's runtime in the interpreter from the start; leaks are not its own."""
+    if "RV_ASAN" in os.environ:  # what it starts is as it would be
+        os.environ.pop("LD_PRELOAD", None)
+        os.environ["ASAN_OPTIONS"] = os.environ.pop("RV_ASAN")
+        return
+    needed = subprocess.run(["ldd", SO], stdout=subprocess.PIPE, check=True).stdout.decode()
+    asan = [line.split()[2] for line in needed.splitlines() if "libasan" in line]
+    if not asan:
+        return
+    options = os.environ.get("ASAN_OPTIONS", "")
+    env = dict(os.environ, LD_PRELOAD=asan[0], ASAN_OPTIONS=options + ":detect_leaks=0", RV_ASAN=options)
+    os.execve(sys.executable, [sys.executable] + sys.argv, env)
+
+
+with_sanitizer()
+lib = C.CDLL(SO)
 lib.rv_last_error.restype = C.c_char_p
 U64, P = C.c_uint64, C.c_void_p
 

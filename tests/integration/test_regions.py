@@ -184,7 +184,7 @@ def test_out_of_time_the_memory_goes_and_its_slots_are_refused():
         ok, chunk = p.call("_rv_pull", {"transfer_id": t["transfer_id"], "chunk_index": 0})
         assert ok and chunk == data[:t["chunk_size"]]
         before = a.metrics()["velo_rdma_registered_bytes"]
-        assert r.unregister(0.2) == DRAIN_TIMED_OUT and w.released()
+        assert r.unregister(0.2) == DRAIN_TIMED_OUT and w.released(5)
         assert a.metrics()["velo_rdma_registered_bytes"] == before - len(data)
         mine[:] = b"\xee" * len(data)  # it is ours again, and nobody may see what it is used for now
         ok, text = p.call("_rv_pull", {"transfer_id": t["transfer_id"], "chunk_index": 1})

@@ -37,6 +37,7 @@ enum sim_mutation {
 	SIM_LEASE_FORGOTTEN,
 	SIM_CLOCK_BEHIND, /* a consumer's clock stands still while it fetches: proofs lie */
 	SIM_BUDGET_STOLEN,
+	SIM_REGION_REUSED, /* a program reuses a region's memory before it was told that it may */
 	SIM_MUTATIONS
 };
 
@@ -50,7 +51,7 @@ struct sim_conf {
 	uint64_t initial_bytes, dedicated_min, max_bytes, reclaim_ns, retain_bytes;
 	uint64_t registered_budget, plain_budget, len_max;
 	uint32_t max_gets, max_slots, max_leases;
-	unsigned step_pct, slow_pct, op_pct;
+	unsigned step_pct, slow_pct, op_pct, region_pct;
 	unsigned queue_scale; /* what a byte queued on a link counts */
 	unsigned cut, dial_fail, partition, kill, stop, stall, block;
 	unsigned get_fail, get_hang, get_late, wire_fail, map_fail, unmap_fail, memory_fail,
@@ -102,6 +103,8 @@ enum sim_stop {
 	SIM_RUNNING,
 	SIM_STOP_DRAIN,
 	SIM_STOP_ABANDON,
+	SIM_STOP_DEMOTE,
+	SIM_STOP_REGIONS,
 	SIM_STOP_FLUSH,
 	SIM_STOP_LOCAL,
 	SIM_STOP_LEASES,
@@ -236,6 +239,7 @@ void sim_fabric_watch(void);
 void sim_fabric_granted(const struct sim_node *n, const void *body, size_t len);
 unsigned sim_fabric_maps(const struct sim_fabric *f);
 const char *sim_fabric_pin(const struct sim_node *n, const uint8_t *base, uint64_t len);
+const char *sim_fabric_writes(const struct sim_node *n, const uint8_t *base, uint64_t len);
 void sim_fabric_forget(void);
 
 /* sim_mem.c */
@@ -247,8 +251,17 @@ void sim_mem_node_died(struct sim_node *n);
 unsigned sim_mem_mapped(const struct sim_node *n);
 /** A node has ended in good order: nothing of its heap may be left. */
 void sim_mem_check_empty(struct sim_node *n);
+/** A program's memfd of @size bytes, whose descriptor the daemon will take. @return the descriptor */
+int sim_client_file(const struct sim_node *n, uint64_t size);
+/** The program's own view of it; what it wrote there is seen wherever the file is mapped. */
+uint8_t *sim_client_bytes(int fd);
+void sim_client_wrote(int fd, uint64_t off, uint64_t len);
+/** Is this a program's file, mapped by its daemon? */
+bool sim_client_maps(const void *p);
 /** Is all of this arena memory that is mapped? */
 bool sim_mem_readable(const void *p, uint64_t len);
+/** Is this an allocation of the product's, at least that long? @p must not be arena memory that is gone */
+bool sim_mem_allocated(const void *p, uint64_t len);
 
 static inline struct sim_node *sim_enter(struct sim_node *n)
 {
@@ -274,6 +287,8 @@ unsigned sim_actor_pending(const struct sim_node *n);
 void sim_actor_check_over(void);
 const char *sim_actor_pin(const struct sim_node *n, const uint8_t *base, uint64_t len);
 void sim_fill(uint8_t *p, uint64_t len, uint64_t serial);
+/** Give every region back. @return how many are left */
+unsigned sim_actor_end_regions(struct sim_node *n);
 /** @return the first offset that differs, or RV_NEVER */
 uint64_t sim_differs(const uint8_t *p, uint64_t len, uint64_t serial);
 
@@ -281,6 +296,9 @@ uint64_t sim_differs(const uint8_t *p, uint64_t len, uint64_t serial);
 void sim_check_reset(void);
 /** Nobody may be reading or writing this range: it is given back, unmapped, or somebody else's now. */
 void sim_check_gone(const struct sim_node *n, const void *base, uint64_t len, const char *what);
+/** Registrations may be taken from under leases that are cut, or from a client's memory: but not from under writes. */
+void sim_check_unwritten(const struct sim_node *n, const void *base, uint64_t len,
+			 const char *what);
 void sim_check_round(void);
 /** After settling: nothing may be left. */
 void sim_check_settled(struct sim_node *n);

@@ -25,6 +25,9 @@ enum op_kind {
 	OP_DROP,
 	OP_SESSION_END,
 	OP_CONNECT,
+	OP_REGION_OPEN,
+	OP_REGION_STAGE,
+	OP_REGION_CLOSE,
 };
 
 struct buffer {
@@ -49,6 +52,19 @@ struct view {
 	bool dropped; /* mutation */
 };
 
+/** A program's own memory, registered. Its ranges are staged one after another, each once. */
+struct region {
+	struct rv_list link;
+	struct sim_node *node;
+	uint64_t session;
+	uid_t uid;
+	struct rv_engine *engine;
+	struct rv_arena *arena;
+	int fd;
+	uint64_t off, len, next; /* in the file; what is named next, from off */
+	bool closing;
+};
+
 /** Something under way: ends exactly once. */
 struct op {
 	struct rv_list link;
@@ -57,6 +73,7 @@ struct op {
 	uint64_t session;
 	struct sim_handle h;
 	struct buffer *buffer;
+	struct region *region;
 	enum rv_get_path path;
 	enum rv_lease_op then; /* of a lease that was acquired for it */
 	uint64_t deadline_ns, began_ns;
@@ -74,9 +91,13 @@ struct owed {
 	uint64_t session, lease_id;
 	struct rv_handle h;
 	bool release, sync;
+	struct region *region;
+	uint64_t wait_ns;
 };
 
-static struct rv_list ops, buffers, views, owing;
+static void region_closed(struct rv_port *p, struct rv_cell *c);
+
+static struct rv_list ops, buffers, views, owing, regions;
 static bool forgot_lease;
 
 /* Bytes. */
@@ -177,6 +198,15 @@ static bool pay(const struct owed *o)
 		*(struct rv_msg_session_end *)(void *)c->body =
 			(struct rv_msg_session_end){o->engine, o->session};
 		c->run = rv_engine_run_session_end;
+		break;
+	case OP_REGION_CLOSE:
+		*(struct rv_msg_region_close *)(void *)c->body =
+			(struct rv_msg_region_close){.engine = o->engine,
+						     .arena = o->region->arena,
+						     .wait_ns = o->wait_ns};
+		c->run = rv_engine_run_region_close;
+		c->done = region_closed;
+		c->ctx = o->region;
 		break;
 	case OP_LEASE:
 		*(struct rv_msg_lease *)(void *)c->body = (struct rv_msg_lease){
@@ -347,6 +377,189 @@ static void view_end(struct view *v, bool release)
 		end_lease(old.node, old.h.h, old.lease_id, release);
 }
 
+/* Regions. */
+
+static void region_close(struct region *g, uint64_t wait_ns)
+{
+	if (g->closing)
+		return;
+	g->closing = true;
+	owe((struct owed){.node = g->node,
+			  .kind = OP_REGION_CLOSE,
+			  .engine = g->engine,
+			  .region = g,
+			  .wait_ns = wait_ns});
+}
+
+/* The program's again: it does what it likes with it. */
+static void region_reuse(const struct region *g)
+{
+	memset(sim_client_bytes(g->fd) + g->off, 0xee, g->len);
+	sim_client_wrote(g->fd, g->off, g->len);
+}
+
+static void region_closed(struct rv_port *p, struct rv_cell *c)
+{
+	struct region *g = c->ctx;
+	const struct rv_msg_region_close *m = (void *)c->body;
+
+	sim_trace("node %u: a region is let go: %d%s", g->node->at, m->rc,
+		  m->rc || m->drained ? "" : ", out of time");
+	if (m->rc && !g->node->fabric.unconfirmed)
+		sim_fail("node %u: a region is not released: %d", g->node->at, m->rc);
+	if (!m->rc)
+		region_reuse(g);
+	rv_cell_free(p, c);
+	rv_list_del(&g->link);
+	sim_free(g);
+}
+
+static void region_opened(struct rv_port *p, struct rv_cell *c)
+{
+	struct op *op = c->ctx;
+	struct rv_msg_region_open m = *(struct rv_msg_region_open *)(void *)c->body;
+	struct region *g = op->region;
+
+	rv_cell_free(p, c);
+	if (m.rc) {
+		sim_free(g);
+		op_end(op);
+		return;
+	}
+	g->arena = m.arena;
+	rv_list_push(&regions, &g->link);
+	if (!session_find(op->node, g->session))
+		region_close(g, 0);
+	op_end(op);
+}
+
+static void do_region_open(struct sim_node *n)
+{
+	struct sim_session *s = session_any(n);
+	uint64_t len = sim_small(1, sim.c.len_max);
+	uint64_t off = sim_chance(500) ? sim_small(0, 9000) : 0;
+	struct op *op = op_new(n, OP_REGION_OPEN);
+	struct rv_cell *c = op_cell(op, region_opened);
+	int fd;
+
+	if (!c)
+		return;
+	fd = sim_client_file(n, off + len + sim_below(3) * 100);
+	if (fd < 0) {
+		rv_cell_free(port_of(n), c);
+		op_end(op);
+		return;
+	}
+	op->region = sim_new(sizeof(*op->region));
+	*op->region = (struct region){
+		.node = n,
+		.session = s->id,
+		.uid = s->uid,
+		.engine = &n->engine[s->home],
+		.fd = fd,
+		.off = off,
+		.len = len,
+	};
+	rv_list_init(&op->region->link);
+	*(struct rv_msg_region_open *)(void *)c->body = (struct rv_msg_region_open){
+		.engine = op->region->engine,
+		.fd = fd,
+		.off = off,
+		.len = len,
+		.uid = s->uid,
+		.session = s->id,
+	};
+	c->run = rv_engine_run_region_open;
+	rv_engine_send(port_of(n), op->region->engine, c);
+}
+
+static void remember(struct sim_node *n, struct rv_handle h, uint64_t serial, uint64_t len,
+		     uid_t uid);
+
+static void region_staged(struct rv_port *p, struct rv_cell *c)
+{
+	struct op *op = c->ctx;
+	struct rv_msg_stage m = *(struct rv_msg_stage *)(void *)c->body;
+
+	rv_cell_free(p, c);
+	if (!m.rc)
+		remember(op->node, m.handle, op->h.serial, m.len, m.opts.uid);
+	op_end(op);
+}
+
+static void region_stage(struct region *g)
+{
+	struct op *op = op_new(g->node, OP_REGION_STAGE);
+	uint64_t left = g->len - g->next, len = sim_chance(500) ? left : sim_between(1, left);
+	uint64_t at = g->off + g->next;
+	struct rv_cell *c = op_cell(op, region_staged);
+
+	if (!c)
+		return;
+	op->h.serial = ++sim.serials;
+	sim_fill(sim_client_bytes(g->fd) + at, len, op->h.serial);
+	sim_client_wrote(g->fd, at, len);
+	*(struct rv_msg_stage *)(void *)c->body = (struct rv_msg_stage){
+		.engine = g->engine,
+		.region = g->arena,
+		.off = g->next,
+		.len = len,
+		.opts =
+			{
+				.refs = 1 + (uint32_t)sim_small(0, 4),
+				.ttl_ns =
+					sim_chance(100) ? sim_small(RV_MS(1), RV_SEC(2)) : RV_NEVER,
+				.uid = g->uid,
+				.session = sim_chance(800) ? g->session : 0,
+			},
+	};
+	g->next += len;
+	c->run = rv_engine_run_stage;
+	rv_engine_send(port_of(g->node), g->engine, c);
+}
+
+static void do_region(struct sim_node *n)
+{
+	struct rv_list *it;
+
+	RV_LIST_EACH(it, &regions)
+	{
+		struct region *g = RV_LIST_ENTRY(it, struct region, link);
+
+		if (g->node != n || g->closing || sim_chance(300))
+			continue;
+		if (sim.mutation == SIM_REGION_REUSED && g->next && sim_chance(200)) {
+			sim.mutated = true;
+			region_reuse(g);
+		}
+		if (g->next < g->len && sim_chance(700))
+			region_stage(g);
+		else if (sim_chance(500))
+			region_close(g, sim_chance(300)   ? 0
+					: sim_chance(200) ? RV_NEVER
+							  : sim_small(RV_US(10), RV_MS(800)));
+		return;
+	}
+	do_region_open(n);
+}
+
+unsigned sim_actor_end_regions(struct sim_node *n)
+{
+	struct rv_list *it, *tmp;
+	unsigned left = 0;
+
+	RV_LIST_EACH_SAFE(it, tmp, &regions)
+	{
+		struct region *g = RV_LIST_ENTRY(it, struct region, link);
+
+		if (g->node != n)
+			continue;
+		region_close(g, 0);
+		left++;
+	}
+	return left;
+}
+
 static void session_end(struct sim_node *n, struct sim_session *s)
 {
 	struct rv_list *it, *tmp;
@@ -365,6 +578,13 @@ static void session_end(struct sim_node *n, struct sim_session *s)
 
 		if (b->node == n && b->session == s->id && !b->busy)
 			buffer_free(b, true);
+	}
+	RV_LIST_EACH_SAFE(it, tmp, &regions)
+	{
+		struct region *g = RV_LIST_ENTRY(it, struct region, link);
+
+		if (g->node == n && g->session == s->id)
+			region_close(g, sim_chance(500) ? RV_MS(50) : sim_small(0, RV_SEC(1)));
 	}
 	for (unsigned i = 0; i < n->set.nr; i++)
 		owe((struct owed){.node = n,
@@ -864,7 +1084,9 @@ static void act(struct sim_node *n)
 {
 	unsigned what = (unsigned)sim_below(100);
 
-	if (what < 16)
+	if (sim_below(100) < sim.c.region_pct)
+		do_region(n);
+	else if (what < 16)
 		do_alloc(n);
 	else if (what < 36)
 		do_stage(n);
@@ -904,6 +1126,7 @@ void sim_actor_reset(void)
 	rv_list_init(&buffers);
 	rv_list_init(&views);
 	rv_list_init(&owing);
+	rv_list_init(&regions);
 	forgot_lease = false;
 }
 
@@ -922,6 +1145,16 @@ void sim_actor_reset(void)
 
 void sim_actor_node_died(struct sim_node *n)
 {
+	struct rv_list *it;
+
+	RV_LIST_EACH(it, &ops)
+	{
+		struct op *op = RV_LIST_ENTRY(it, struct op, link);
+
+		if (op->node == n && op->kind == OP_REGION_OPEN)
+			sim_free(op->region);
+	}
+	FORGET(regions, struct region, n);
 	FORGET(ops, struct op, n);
 	FORGET(buffers, struct buffer, n);
 	FORGET(views, struct view, n);
@@ -941,6 +1174,8 @@ unsigned sim_actor_pending(const struct sim_node *n)
 	nr += RV_LIST_ENTRY(it, struct buffer, link)->node == n;
 	RV_LIST_EACH(it, &views)
 	nr += RV_LIST_ENTRY(it, struct view, link)->node == n;
+	RV_LIST_EACH(it, &regions)
+	nr += RV_LIST_ENTRY(it, struct region, link)->node == n;
 	return nr;
 }
 
@@ -955,8 +1190,10 @@ unsigned sim_actor_quit(struct sim_node *n)
 
 void sim_actor_check_over(void)
 {
-	static const char *const names[] = {"alloc", "stage",   "get",  "lease",       "call",
-					    "slot",  "acquire", "drop", "session end", "connect"};
+	static const char *const names[] = {"alloc",       "stage",   "get",         "lease",
+					    "call",        "slot",    "acquire",     "drop",
+					    "session end", "connect", "region open", "region stage",
+					    "region close"};
 
 	if (!rv_list_empty(&ops)) {
 		const struct op *op = RV_LIST_ENTRY(ops.next, struct op, link);

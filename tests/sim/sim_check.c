@@ -47,6 +47,15 @@ void sim_check_gone(const struct sim_node *n, const void *base, uint64_t len, co
 			 why);
 }
 
+void sim_check_unwritten(const struct sim_node *n, const void *base, uint64_t len, const char *what)
+{
+	const char *why = sim_fabric_writes(n, base, len);
+
+	if (why)
+		sim_fail("node %u: a range of %" PRIu64 " bytes is %s while %s", n->at, len, what,
+			 why);
+}
+
 static const struct rv_arena *arena_of(struct sim_node *n, const struct rv_offset_alloc *a)
 {
 	for (unsigned i = 0; i < n->set.nr; i++) {
@@ -171,7 +180,8 @@ static void check_budgets(const struct sim_node *n)
 {
 	const struct rv_registrar *r = &n->registrar;
 
-	if (r->registered.used > r->registered.limit || r->plain.used > r->plain.limit)
+	if (r->registered.used > r->registered.limit ||
+	    (r->plain.used > r->plain.limit && n->stop < SIM_STOP_DEMOTE))
 		sim_fail("node %u: over the budget", n->at);
 	if (r->parking.parked_bytes > r->plain.used)
 		sim_fail("node %u: parked bytes are not counted", n->at);
@@ -233,6 +243,8 @@ static void check_engine(const struct sim_node *n, const struct rv_engine *e)
 	none(n, e->pool.growing, "growths");
 	none(n, !rv_list_empty(&e->pool.waiting), "requests for memory");
 	none(n, !rv_list_empty(&e->transfers_to_end), "transfers to end");
+	if (!n->fabric.unconfirmed)
+		none(n, !rv_list_empty(&e->pool.regions), "regions");
 }
 
 static void check_messenger(const struct sim_node *n)
@@ -282,6 +294,7 @@ static void check_memory(const struct sim_node *n)
 		return; /* those stay counted on purpose */
 	none(n, r->registered.used - registered, "bytes of the registered budget");
 	none(n, r->plain.used - plain, "bytes of the plain budget");
+	none(n, rv_counter_get(&r->external_bytes), "bytes of regions");
 	none(n, sim_fabric_maps(&n->fabric) - maps, "registrations");
 }
 

@@ -98,7 +98,10 @@ static int unmap(struct rv_fabric *f, struct rv_fabric_map *fm)
 	struct sim_fabric *sf = self(f);
 	struct sim_map *m = RV_CONTAINER(fm, struct sim_map, m);
 
-	sim_check_gone(sf->node, fm->base, fm->len, "deregistered");
+	if (sf->node->stop >= SIM_STOP_DEMOTE || sim_client_maps(fm->base))
+		sim_check_unwritten(sf->node, fm->base, fm->len, "deregistered");
+	else
+		sim_check_gone(sf->node, fm->base, fm->len, "deregistered");
 	rv_list_del(&m->link);
 	sim_free(m);
 	if (!sim_fault(sim.c.unmap_fail))
@@ -714,6 +717,21 @@ uint64_t sim_fabric_next(void)
 static bool overlaps(uintptr_t a, uint64_t a_len, uintptr_t b, uint64_t b_len)
 {
 	return a < b + b_len && b < a + a_len;
+}
+
+const char *sim_fabric_writes(const struct sim_node *n, const uint8_t *base, uint64_t len)
+{
+	struct rv_list *it;
+
+	RV_LIST_EACH(it, &sim.xfers)
+	{
+		const struct xfer *x = xfer_of(it);
+
+		if (!x->ghost && x->node == n &&
+		    overlaps((uintptr_t)x->local, x->len, (uintptr_t)base, len))
+			return "a GET may be writing it";
+	}
+	return NULL;
 }
 
 const char *sim_fabric_pin(const struct sim_node *n, const uint8_t *base, uint64_t len)

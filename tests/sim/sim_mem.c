@@ -13,7 +13,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/types.h>
+#include <sys/vfs.h>
 
 #include "dataplane/base/clock.h"
 #include "dataplane/base/log.h"
@@ -32,7 +34,12 @@ struct region {
 	uint64_t life;
 	uint8_t *base;
 	uint64_t len;
-	bool mapped, hollow, fd_open;
+	bool mapped, hollow;
+	unsigned fds;  /* descriptors that the daemon has */
+	bool client;   /* a program's file: `mapped` is the program's own */
+	uint64_t size; /* of that */
+	int file;      /* the program's file that is mapped here, or -1 */
+	uint64_t off;  /* in it */
 };
 
 static struct region region[REGIONS];
@@ -71,6 +78,12 @@ void *__wrap_realloc(void *p, size_t n);
 void *__wrap_aligned_alloc(size_t align, size_t n);
 void __wrap_free(void *p);
 void *__wrap_mmap(void *addr, size_t len, int prot, int flags, int fd, off_t off);
+void *__wrap_mremap(void *old, size_t old_len, size_t new_len, int flags, ...);
+int __wrap_fstat(int fd, struct stat *st);
+int __wrap_fstat64(int fd, struct stat *st);
+int __wrap_fstatfs(int fd, struct statfs *fs);
+int __wrap_fstatfs64(int fd, struct statfs *fs);
+int __wrap_dup(int fd);
 void *__wrap_mmap64(void *addr, size_t len, int prot, int flags, int fd, off_t off);
 int __wrap_munmap(void *addr, size_t len);
 int __wrap_madvise(void *addr, size_t len, int advice);
@@ -146,6 +159,14 @@ static struct chunk *chunk_of(void *p)
 	if (c->magic != HEAP_MAGIC)
 		sim_fail("heap: freed twice, or never allocated: %p", p);
 	return c;
+}
+
+bool sim_mem_allocated(const void *p, uint64_t len)
+{
+	const uint8_t *at = p;
+	const struct chunk *c = (const void *)(at - sizeof(struct chunk));
+
+	return (at < reserve || at >= reserve + RESERVE) && c->magic == HEAP_MAGIC && c->len >= len;
 }
 
 void *__wrap_malloc(size_t n)
@@ -246,7 +267,8 @@ int __wrap_memfd_create(const char *name, unsigned flags)
 	}
 	region[region_nr] = (struct region){.life = sim.cur ? sim.cur->life : 0,
 					    .base = reserve + reserve_used,
-					    .fd_open = true};
+					    .fds = 1,
+					    .file = -1};
 	return FD_REGION + (int)region_nr++;
 }
 
@@ -270,16 +292,134 @@ int __wrap_ftruncate64(int fd, off_t len)
 	return __wrap_ftruncate(fd, len);
 }
 
+static int control(int fd, int cmd)
+{
+	if (!region_of_fd(fd))
+		return -1;
+	return cmd == F_GET_SEALS ? F_SEAL_SHRINK : cmd == F_GETFL ? O_RDWR : 0;
+}
+
 int __wrap_fcntl(int fd, int cmd, ...)
 {
-	(void)cmd;
-	return region_of_fd(fd) ? 0 : -1;
+	return control(fd, cmd);
 }
 
 int __wrap_fcntl64(int fd, int cmd, ...)
 {
-	(void)cmd;
+	return control(fd, cmd);
+}
+
+int __wrap_fstat(int fd, struct stat *st)
+{
+	const struct region *r = region_of_fd(fd);
+
+	if (!r)
+		return -1;
+	*st = (struct stat){.st_size = (off_t)(r->client ? r->size : r->len)};
+	return 0;
+}
+
+int __wrap_fstat64(int fd, struct stat *st)
+{
+	return __wrap_fstat(fd, st);
+}
+
+int __wrap_fstatfs(int fd, struct statfs *fs)
+{
+	*fs = (struct statfs){.f_type = 0x01021994, .f_bsize = RV_GRANULE};
 	return region_of_fd(fd) ? 0 : -1;
+}
+
+int __wrap_fstatfs64(int fd, struct statfs *fs)
+{
+	return __wrap_fstatfs(fd, fs);
+}
+
+int __wrap_dup(int fd)
+{
+	struct region *r = region_of_fd(fd);
+
+	if (!r || !r->fds || sim_fault(sim.c.memory_fail)) {
+		errno = EMFILE;
+		return -1;
+	}
+	r->fds++;
+	return fd;
+}
+
+/* Programs' files. Where a daemon maps one it has other addresses, and the same bytes. */
+
+static struct region *reserve_region(uint64_t life, uint64_t len)
+{
+	struct region *r;
+
+	len = rv_align_up(len, RV_GRANULE);
+	if (region_nr == REGIONS || reserve_used + len > RESERVE)
+		return NULL;
+	r = &region[region_nr++];
+	*r = (struct region){.life = life,
+			     .base = reserve + reserve_used,
+			     .len = len,
+			     .mapped = true,
+			     .file = -1};
+	reserve_used += len;
+	return r;
+}
+
+int sim_client_file(const struct sim_node *n, uint64_t size)
+{
+	struct region *r = reserve_region(n->life, size);
+
+	if (!r)
+		return -1;
+	r->client = true;
+	r->size = size;
+	r->fds = 1;
+	memset(r->base, 0xc1, r->len);
+	return FD_REGION + (int)(r - region);
+}
+
+uint8_t *sim_client_bytes(int fd)
+{
+	return region_of_fd(fd)->base;
+}
+
+void sim_client_wrote(int fd, uint64_t off, uint64_t len)
+{
+	const struct region *f = region_of_fd(fd);
+
+	for (unsigned i = 0; i < region_nr; i++) {
+		struct region *r = &region[i];
+		uint64_t from = rv_max_u64(off, r->off);
+		uint64_t to = rv_min_u64(off + len, r->off + r->len);
+
+		if (r->file == fd && r->mapped && !r->hollow && from < to)
+			memcpy(r->base + (from - r->off), f->base + from, to - from);
+	}
+}
+
+bool sim_client_maps(const void *p)
+{
+	const struct region *r = region_of(p);
+
+	return r && r->file >= 0;
+}
+
+static void *map_client(int fd, size_t len, uint64_t off)
+{
+	struct region *f = region_of_fd(fd), *r;
+
+	if (!f->fds || off + len > f->len)
+		sim_fail("memory: a program's file is mapped beyond its end, or closed");
+	r = sim_fault(sim.c.memory_fail) ? NULL : reserve_region(f->life, len);
+	if (!r) {
+		errno = ENOMEM;
+		return MAP_FAILED;
+	}
+	r->file = fd;
+	r->off = off;
+	memcpy(r->base, f->base + off, len);
+	return r->base;
 }
 
 static void *map_region(struct region *r)
@@ -293,11 +433,20 @@ static void *map_region(struct region *r)
 	return r->base;
 }
 
+/* A program's memory may be taken from under GETs that the device refuses from then on. */
+static void check_gone(const struct region *r, const char *what)
+{
+	if (r->file >= 0 && sim.c.native)
+		sim_check_unwritten(sim.cur, r->base, r->len, what);
+	else
+		sim_check_gone(sim.cur, r->base, r->len, what);
+}
+
 static void *hollow(struct region *r, size_t len)
 {
 	if (!r->mapped || r->hollow || len != r->len)
 		sim_fail("memory: a range is hollowed that is not wholly mapped");
-	sim_check_gone(sim.cur, r->base, r->len, "hollowed");
+	check_gone(r, "hollowed");
 	r->hollow = true;
 	memset(r->base, 0, r->len);
 	return r->base;
@@ -320,6 +469,8 @@ void *__wrap_mmap(void *addr, size_t len, int prot, int flags, int fd, off_t off
 {
 	struct region *r = region_of_fd(fd);
 
+	if (r && r->client)
+		return map_client(fd, len, (uint64_t)off);
 	if (r)
 		return map_region(r);
 	r = addr ? region_of(addr) : NULL;
@@ -360,10 +511,32 @@ int __wrap_munmap(void *addr, size_t len)
 		return unmap_own(addr, len);
 	if (!r->mapped || addr != r->base || len != r->len)
 		sim_fail("memory: a range is unmapped that is not wholly mapped");
-	sim_check_gone(sim.cur, r->base, r->len, "unmapped");
+	check_gone(r, "unmapped");
 	r->mapped = false;
 	mprotect(r->base, r->len, PROT_NONE);
 	return 0;
+}
+
+/* The pages of @old are from now on where other pages were. */
+void *__wrap_mremap(void *old, size_t old_len, size_t new_len, int flags, ...)
+{
+	struct region *from = region_of(old), *to;
+	va_list ap;
+
+	va_start(ap, flags);
+	to = region_of(va_arg(ap, void *));
+	va_end(ap);
+	if (!from || !to || from->len != old_len || to->len != new_len || !from->mapped ||
+	    !to->mapped || to->hollow)
+		sim_fail("memory: pages are moved that are not wholly mapped");
+	if (sim_fault(sim.c.memory_fail)) {
+		errno = ENOMEM;
+		return MAP_FAILED;
+	}
+	memcpy(to->base, from->base, to->len);
+	from->mapped = false;
+	to->file = -1;
+	return to->base;
 }
 
 int __wrap_madvise(void *addr, size_t len, int advice)
@@ -384,9 +557,9 @@ int __wrap_close(int fd)
 		return 0;
 	if (!r)
 		return __real_close(fd);
-	if (!r->fd_open)
+	if (!r->fds)
 		sim_fail("memory: an arena's descriptor is closed twice");
-	r->fd_open = false;
+	r->fds--;
 	return 0;
 }
 
@@ -396,7 +569,7 @@ ssize_t __wrap_pread(int fd, void *buf, size_t n, off_t off)
 
 	if (!r)
 		return __real_pread(fd, buf, n, off);
-	if (!r->fd_open || (uint64_t)off + n > r->len)
+	if (!r->fds || (uint64_t)off + n > r->len)
 		sim_fail("memory: read behind an arena's end, or from a closed one");
 	if (sim_fault(sim.c.pread_fail)) {
 		errno = EIO;
@@ -515,7 +688,7 @@ void sim_mem_node_died(struct sim_node *n)
 		if (region[i].life != n->life)
 			continue;
 		region[i].mapped = false;
-		region[i].fd_open = false;
+		region[i].fds = 0;
 	}
 }
 
@@ -525,7 +698,7 @@ unsigned sim_mem_mapped(const struct sim_node *n)
 
 	for (unsigned i = 0; i < region_nr; i++)
 		nr += region[i].life == n->life && !(region[i].hollow && sim.c.heap_fail) &&
-		      (region[i].mapped || region[i].fd_open);
+		      ((region[i].mapped && !region[i].client) || region[i].fds);
 	return nr;
 }
 

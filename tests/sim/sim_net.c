@@ -226,7 +226,8 @@ static void read_piece(struct sim_link *l, struct wire_frame *f)
 		f->at_ns = sim.now_ns + RV_MS(2);
 		return;
 	}
-	if ((f->sent || f->ghost) && !sim_mem_readable(f->payload + f->read, n))
+	if ((f->sent || f->ghost) && !sim_mem_readable(f->payload + f->read, n) &&
+	    !sim_mem_allocated(f->payload, f->len))
 		sim_fail("carrier: a payload is no longer mapped while it is sent");
 	if (n)
 		memcpy(f->buf + f->read, f->payload + f->read, n);

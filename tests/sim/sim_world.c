@@ -68,6 +68,7 @@ static void draw_conf(struct sim_conf *c, unsigned topology)
 		.step_pct = (unsigned)sim_between(40, 100),
 		.slow_pct = (unsigned)sim_between(5, 80),
 		.op_pct = (unsigned)sim_between(20, 70),
+		.region_pct = sim_chance(500) ? (unsigned)sim_between(1, 30) : 0,
 		.queue_scale = sim_chance(700) ? 1 : (unsigned)sim_between(64, 4096),
 		.cut = rate(500, 30),
 		.dial_fail = rate(300, 300),
@@ -187,6 +188,7 @@ static void make_engine(struct sim_node *n, unsigned i)
 				.registers = true,
 				.grow = rv_registrar_grow,
 				.shrink = rv_registrar_shrink,
+				.ask = rv_registrar_ask,
 				.user = &n->client[i],
 			},
 	};
@@ -399,12 +401,18 @@ static void stop_ask(struct sim_node *n)
 	n->busy = 0;
 	switch (n->stop) {
 	case SIM_STOP_DRAIN:
-		rv_messenger_drain(n->m);
-		n->busy = rv_messenger_pending(n->m);
 		ask(n, RV_STOP_DRAIN);
+		rv_messenger_drain(n->m);
+		n->busy += rv_messenger_pending(n->m);
 		break;
 	case SIM_STOP_ABANDON:
 		ask(n, RV_STOP_ABANDON);
+		break;
+	case SIM_STOP_DEMOTE:
+		ask(n, RV_STOP_DEMOTE);
+		break;
+	case SIM_STOP_REGIONS:
+		n->busy = sim_actor_end_regions(n);
 		break;
 	case SIM_STOP_FLUSH:
 		rv_messenger_stop(n->m);
@@ -653,8 +661,11 @@ static unsigned drop_slots(struct sim_node *n)
 
 static bool idle(struct sim_node *n)
 {
-	if (sim_actor_quit(n) || drop_slots(n) || n->m->calls.live || n->m->serving ||
-	    n->m->transfers.live_nr || n->m->deferred_task.timer.armed)
+	unsigned left = sim_actor_quit(n);
+
+	left += drop_slots(n); /* a region may be waiting for its slots */
+	if (left || n->m->calls.live || n->m->serving || n->m->transfers.live_nr ||
+	    n->m->deferred_task.timer.armed)
 		return false;
 	for (unsigned i = 0; i < n->set.nr; i++) {
 		const struct rv_engine *e = &n->engine[i];

@@ -441,21 +441,67 @@ static void a_region_that_empties_in_time_is_drained_and_one_that_does_not_is_no
 	(void)state;
 }
 
-static void addresses_a_software_get_may_still_read_are_zeros_not_the_clients(void **state)
+static void a_software_get_reads_what_was_staged_whatever_the_client_does(void **state)
 {
 	struct rv_arena *a = region();
 	const uint8_t *base = a->pages.base;
+	uint8_t byte, was = mine[200];
 	uint64_t local;
 
 	(void)state;
 	assert_int_equal(stage(a, 0, 1000, &local), 0);
-	assert_int_equal(base[200], mine[200]);
+	assert_int_equal(base[200], was);
 	assert_false(close_now(a, 0).drained);
-	memset(mine, 0xee, LEN);
-	assert_int_equal(base[200], 0);
+	memset(mine, 0xee, LEN); /* the client's again */
+	assert_int_equal(base[200], was);
+	assert_int_equal(reg.plain.used, rv_align_up(LEN, RV_GRANULE));
+	assert_int_equal(rv_block_read(rv_slot_find(&engine.store, local)->block, 0, &byte, 1),
+			 -ESHUTDOWN);
 	drop(local);
 	run();
 	assert_int_equal(base[200], 0); /* the arena is gone, the addresses are not */
+}
+
+static void where_the_device_reads_no_copy_is_needed(void **state)
+{
+	struct rv_arena *a;
+	const uint8_t *base;
+	uint64_t local;
+
+	(void)state;
+	fabric.fabric.native = true;
+	a = region();
+	base = a->pages.base;
+	assert_int_equal(stage(a, 0, 1000, &local), 0);
+	assert_false(close_now(a, 0).drained);
+	assert_int_equal(base[200], 0);
+	assert_int_equal(reg.plain.used, 0);
+	drop(local);
+	run();
+}
+
+static void without_memory_for_a_copy_the_region_stays_until_nobody_can_be_reading(void **state)
+{
+	struct rv_arena *a = region();
+	const uint8_t *base = a->pages.base;
+	uint64_t local, limit = reg.plain.limit;
+	struct rv_cell *c;
+	bool back;
+
+	(void)state;
+	reg.plain.limit = 0;
+	assert_int_equal(stage(a, 0, 1000, &local), 0);
+	assert_int_equal(acquire(local, true).answer, RV_ANSWER_RDMA);
+	c = close_region(a, 0, &back);
+	assert_false(back);
+	assert_null(rv_slot_find(&engine.store, local)); /* its consumer's renewals find no lease */
+	assert_int_equal(base[200], mine[200]);
+	advance(RV_MS(499)); /* lease and quarantine */
+	assert_false(back);
+	advance(RV_MS(2));
+	assert_true(back);
+	assert_false(closed(c).drained);
+	reg.plain.limit = limit;
 }
 
 static void a_fabric_that_does_not_let_go_never_releases(void **state)
@@ -681,7 +727,9 @@ int main(void)
 		T(ranges_count_from_what_was_registered),
 		T(unregister_waits_for_the_last_slot_and_hands_out_no_key_meanwhile),
 		T(a_region_that_empties_in_time_is_drained_and_one_that_does_not_is_not),
-		T(addresses_a_software_get_may_still_read_are_zeros_not_the_clients),
+		T(a_software_get_reads_what_was_staged_whatever_the_client_does),
+		T(where_the_device_reads_no_copy_is_needed),
+		T(without_memory_for_a_copy_the_region_stays_until_nobody_can_be_reading),
 		T(a_fabric_that_does_not_let_go_never_releases),
 		T(slots_go_on_with_a_copy_when_a_shutdown_takes_the_region),
 		T(arenas_lose_their_registration_in_place),
