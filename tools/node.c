@@ -83,6 +83,8 @@ static void start_serving(struct rv_node *n)
 		rv_tcp_carrier_listen(&n->tcp, n->tcp_fd[i]);
 		n->tcp_fd[i] = -1; /* the listener's from here on */
 	}
+	if (n->am && rv_ucx_am_start(n->am))
+		rv_log_err("ucx: messages cannot be taken: out of memory");
 	rv_local_listen(n->local, n->local_fd);
 	n->local_fd = -1;
 }
@@ -421,6 +423,29 @@ static int make_messenger(struct rv_node *n)
 	return 0;
 }
 
+/* Frames over UCX, beside TCP. They live on the polling core whose address peers are told. */
+static int make_am(struct rv_node *n)
+{
+	struct rv_ucx_am_conf ac = {
+		.net = &n->net->reactor,
+		.polling = &n->core[0].reactor,
+		.events = rv_messenger_events(),
+		.user = n->messenger,
+		.blob_version = n->cfg->ucx.blob_version,
+		.incarnation = n->incarnation,
+		.eager_max = (uint32_t)n->cfg->ucx.eager_max,
+		.refuses = rv_messenger_refuses,
+	};
+	int rc;
+
+	if (!n->fabric_nr)
+		return 0;
+	rc = rv_ucx_am_create(n->fabric[0], &ac, &n->am);
+	if (!rc)
+		rv_messenger_set_datagrams(n->messenger, rv_ucx_am_carrier(n->am));
+	return rc;
+}
+
 static const char *path_name(void *user, unsigned fabric)
 {
 	struct rv_node *n = user;
@@ -499,7 +524,7 @@ static int build(struct rv_node *n, char *why, size_t cap)
 		rv_log_warn(
 			"state: %s cannot be used: former names of this node are not remembered: %s",
 			n->cfg->node.state_dir, rv_err_name(rc));
-	n->incarnation = rv_random_u64();
+	n->incarnation = rv_random_u64() | 1; /* never 0 */
 	rc = choose_cores(n, why, cap);
 	if (rc)
 		return rc;
@@ -537,6 +562,8 @@ static int build(struct rv_node *n, char *why, size_t cap)
 	atomic_store(&n->engines.rdma_off,
 		     rv_config_kill_switch_env() || !n->cfg->rendezvous.enabled);
 	rc = make_messenger(n);
+	if (!rc)
+		rc = make_am(n);
 	for (unsigned i = 0; !rc && i < n->core_nr; i++) {
 		if (n->core[i].polling)
 			rc = make_engine(n, &n->core[i], shard++);
@@ -597,6 +624,7 @@ void rv_node_destroy(struct rv_node *n, bool leak)
 			rv_engine_fini(&n->core[i].engine);
 	}
 	rv_local_destroy(n->local);
+	rv_ucx_am_destroy(n->am);
 	rv_messenger_destroy(n->messenger);
 	rv_mesh_destroy(n->mesh);
 	for (unsigned i = 0; i < RV_CONFIG_LIST_MAX; i++) {

@@ -125,7 +125,6 @@ int rv_node_publish_address(struct rv_node *n, char *why, size_t cap)
 		size_t len = n->fabric[0]->ops->address(n->fabric[0], 0, ucx_addr, ADDRESS_CAP);
 
 		a->has_ucx = len > 0 && len <= RV_ADDRESS_UCX_MAX;
-		a->ucx_rdma_only = true; /* messages of stock nodes stay on TCP */
 		a->ucx = (struct rv_ucx_blob){
 			.version = (uint8_t)n->cfg->ucx.blob_version,
 			.eager_max = (uint32_t)n->cfg->ucx.eager_max,

@@ -16,6 +16,7 @@
 #include "control/service/registrar.h"
 #include "control/uring/tcp_carrier.h"
 #include "dataplane/engine/msg.h"
+#include "ucx/am.h"
 
 /* One reactor's thread: a polling core, the net core, or both in one. */
 struct rv_node_core {
@@ -46,6 +47,7 @@ struct rv_node {
 	struct rv_tcp_carrier tcp;
 	struct rv_tcp_allow allow[RV_CONFIG_CIDR_MAX];
 	struct rv_messenger *messenger;
+	struct rv_ucx_am *am; /* NULL: no UCX */
 	struct rv_local *local;
 	struct rv_metrics metrics;
 	struct rv_metrics_http *http;

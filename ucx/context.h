@@ -15,6 +15,7 @@ struct rv_ucx {
 	ucp_context_h context;
 	unsigned maps_nr; /* mapped and not unmapped; changed by the slow thread only */
 	unsigned reactors;
+	struct rv_ucx_am *am;           /* frames, on reactor 0; NULL: GETs only */
 	struct rv_ucx_worker *worker[]; /* NULL: closed; each slot is its reactor's own */
 };
 

@@ -7,6 +7,7 @@
 #include "dataplane/base/err.h"
 #include "dataplane/base/log.h"
 #include "dataplane/base/units.h"
+#include "ucx/am_impl.h"
 #include "ucx/get.h"
 
 /* UCX gets an address without its length; it finds marks of an end behind a short one. */
@@ -20,9 +21,14 @@ static void move(struct rv_ucx_ep *ep, struct rv_list *to)
 
 static void detach(struct rv_ucx_ep *ep)
 {
-	if (ep->peer)
-		ep->peer->ep = NULL;
+	struct rv_ucx_peer *p = ep->peer;
+
+	if (!p)
+		return;
+	p->ep = NULL;
 	ep->peer = NULL;
+	if (p->am)
+		rv_am_lost(p->am);
 }
 
 static void back_off(struct rv_ucx_worker *w, struct rv_ucx_peer *p)
@@ -126,6 +132,7 @@ static int wire_up(struct rv_ucx_worker *w, struct rv_ucx_peer *p)
 	ep->w = w;
 	ep->error = UCS_OK;
 	rv_list_init(&ep->gets);
+	rv_list_init(&ep->sends);
 	rv_list_init(&ep->link);
 	rv_list_push(&w->live, &ep->link);
 	status = create(ep, p);
@@ -160,6 +167,26 @@ static enum rv_peer_state known_state(struct rv_ucx_worker *w, struct rv_ucx_pee
 		return RV_PEER_FAILED;
 	}
 	return ep_state(p->ep);
+}
+
+struct rv_ucx_peer *rv_ucx_ep_reach(struct rv_ucx_worker *w, uint64_t worker)
+{
+	struct rv_ucx_peer *p = rv_map64_get(&w->peers, worker);
+
+	return p && known_state(w, p) != RV_PEER_FAILED ? p : NULL;
+}
+
+void rv_ucx_ep_sending(struct rv_ucx_ep *ep, struct rv_list *note)
+{
+	rv_list_push(&ep->sends, note);
+	ep->pending++;
+}
+
+void rv_ucx_ep_sent(struct rv_ucx_ep *ep, bool ok)
+{
+	ep->pending--;
+	if (ok)
+		rv_ucx_peer_good(ep);
 }
 
 enum rv_peer_state rv_ucx_peer_state(struct rv_ucx_worker *w, uint64_t worker)
@@ -306,6 +333,8 @@ static void drop(struct rv_ucx_ep *ep)
 
 	RV_LIST_EACH_SAFE(it, tmp, &ep->gets)
 	rv_ucx_get_lost(RV_LIST_ENTRY(it, struct rv_fabric_get, link));
+	RV_LIST_EACH_SAFE(it, tmp, &ep->sends)
+	rv_am_send_lost(RV_LIST_ENTRY(it, struct rv_am_note, link));
 	detach(ep);
 	rv_list_del(&ep->link);
 	free(ep);

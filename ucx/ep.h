@@ -16,6 +16,8 @@
 #include "dataplane/interfaces/fabric.h"
 #include "ucx/worker.h"
 
+struct rv_am_link;
+
 /** Before another wire-up is tried; doubles with each failure, until a GET succeeds. */
 #define RV_UCX_BACKOFF_MIN_NS RV_MS(100)
 #define RV_UCX_BACKOFF_MAX_NS RV_SEC(5)
@@ -27,6 +29,8 @@ struct rv_ucx_peer {
 	uint64_t backoff_ns;
 	uint64_t retry_ns; /* no wire-up before */
 	uint8_t *addr;
+	struct rv_am_link
+		*am; /* frames go to it; NULL: no such link, and never one without an endpoint */
 };
 
 struct rv_ucx_ep {
@@ -34,9 +38,10 @@ struct rv_ucx_ep {
 	struct rv_ucx_worker *w;
 	struct rv_ucx_peer *peer; /* NULL: the peer has no more to do with it */
 	ucp_ep_h ucp;
-	struct rv_list gets; /* posted, not completed by UCX */
-	unsigned pending;    /* those GETs, and the flush */
-	ucs_status_t error;  /* what broke it */
+	struct rv_list gets;  /* posted, not completed by UCX */
+	struct rv_list sends; /* frames: struct rv_am_note */
+	unsigned pending;     /* those, and the flush */
+	ucs_status_t error;   /* what broke it */
 	bool wired;
 	bool closing;
 	bool closed;
@@ -63,6 +68,19 @@ static inline void rv_ucx_peer_good(struct rv_ucx_ep *ep)
 
 /** The endpoint to a peer that is up; starts the wire-up where there is none. @return NULL: not up. @thread owning reactor */
 struct rv_ucx_ep *rv_ucx_ep_up(struct rv_ucx_worker *w, uint64_t worker);
+
+/** The endpoint to a peer, made where there is none, wired or not; @return the peer, or NULL: unknown, or not now. @thread owning reactor */
+struct rv_ucx_peer *rv_ucx_ep_reach(struct rv_ucx_worker *w, uint64_t worker);
+
+/** Its endpoint, if nothing is wrong with it. @thread owning reactor */
+static inline struct rv_ucx_ep *rv_ucx_ep_usable(const struct rv_ucx_peer *p)
+{
+	return p->ep && p->ep->error == UCS_OK ? p->ep : NULL;
+}
+
+/** A frame is handed to UCX; and it is over. @thread owning reactor */
+void rv_ucx_ep_sending(struct rv_ucx_ep *ep, struct rv_list *note);
+void rv_ucx_ep_sent(struct rv_ucx_ep *ep, bool ok);
 
 /** Close what broke, free what is closed and idle. @return how many. @thread owning reactor, from poll */
 unsigned rv_ucx_ep_reap(struct rv_ucx_worker *w);

@@ -39,7 +39,7 @@ static int open_reactor(struct rv_fabric *f, unsigned reactor, struct rv_poller 
 
 	RV_CHECK(reactor < u->reactors);
 	RV_CHECK(!u->worker[reactor]);
-	rc = rv_ucx_worker_open(u->context, &u->worker[reactor]);
+	rc = rv_ucx_worker_open(u->context, reactor == 0 ? u->am : NULL, &u->worker[reactor]);
 	if (!rc)
 		*poller = &u->worker[reactor]->poller;
 	return rc;

@@ -7,6 +7,7 @@
 #include "dataplane/base/err.h"
 #include "dataplane/base/log.h"
 #include "dataplane/base/units.h"
+#include "ucx/am_impl.h"
 #include "ucx/ep.h"
 #include "ucx/get.h"
 #include "ucx/ucx_err.h"
@@ -37,9 +38,11 @@ static unsigned poll_worker(struct rv_poller *p, uint64_t now_ns)
 	unsigned n;
 
 	w->now_ns = now_ns;
-	n = progress(w);
+	n = w->am && rv_am_full(w->am) ? 0 : progress(w);
 	n += rv_ucx_ep_reap(w);
 	n += rv_ucx_get_deliver(w);
+	if (w->am)
+		n += rv_am_poll(w->am);
 	return n;
 }
 
@@ -49,6 +52,10 @@ static int arm_worker(struct rv_poller *p)
 
 	if (!rv_list_empty(&w->done) || !rv_list_empty(&w->broken))
 		return -EAGAIN;
+	if (w->am && rv_am_busy(w->am))
+		return -EAGAIN;
+	if (w->am && rv_am_full(w->am))
+		return 0; /* the cell that comes back wakes us */
 	return rv_ucx_err(ucp_worker_arm(w->ucp));
 }
 
@@ -108,7 +115,7 @@ static int create(ucp_context_h context, struct rv_ucx_worker *w)
 	return 0;
 }
 
-int rv_ucx_worker_open(ucp_context_h context, struct rv_ucx_worker **out)
+int rv_ucx_worker_open(ucp_context_h context, struct rv_ucx_am *am, struct rv_ucx_worker **out)
 {
 	struct rv_ucx_worker *w = calloc(1, sizeof(*w));
 	int rc;
@@ -127,6 +134,10 @@ int rv_ucx_worker_open(ucp_context_h context, struct rv_ucx_worker **out)
 	rc = copy_address(w);
 	if (rc)
 		goto err_worker;
+	rc = am ? rv_am_attach(am, w) : 0;
+	if (rc)
+		goto err_worker;
+	w->am = am;
 	*out = w;
 	return 0;
 
@@ -153,6 +164,8 @@ void rv_ucx_worker_close(struct rv_ucx_worker *w)
 	while (rv_ucx_worker_quiesce(w) && rv_clock_ns() < deadline)
 		poll_worker(&w->poller, w->now_ns);
 
+	if (w->am)
+		rv_am_detach(w->am);
 	ucp_worker_destroy(w->ucp);
 	rv_ucx_ep_drop_all(w); /* what UCX never completed */
 	rv_ucx_get_deliver(w);

@@ -2,6 +2,7 @@
  * worker.h - one UCX worker and all that lives on it; a poller of its reactor.
  *
  *   poll:  progress (bounded) --> broken endpoints are closed, closed ones freed --> done() of finished GETs
+ *          --> frames that arrived are handed on
  *
  * UCX's callbacks only move things between the lists here; poll acts on them.
  */
@@ -21,6 +22,8 @@
 /** The longest worker address we hand out or take. */
 #define RV_UCX_ADDR_MAX 2048
 
+struct rv_ucx_am;
+
 struct rv_ucx_worker {
 	struct rv_poller poller;
 	ucp_worker_h ucp;
@@ -29,6 +32,7 @@ struct rv_ucx_worker {
 	uint64_t now_ns;      /* of the last poll */
 	unsigned outstanding; /* GETs posted and not done */
 	struct rv_list done;  /* GETs that are over; their done() is due */
+	struct rv_ucx_am *am; /* frames come and go here; or NULL */
 
 	struct rv_map64 peers;  /* WorkerId -> struct rv_ucx_peer */
 	struct rv_list live;    /* endpoints in use */
@@ -40,10 +44,11 @@ struct rv_ucx_worker {
 };
 
 /**
+ * @param am  the frames' half that lives here; NULL: none
  * @return 0, -ENOMEM, or another negative errno, logged
  * @thread owning reactor   @cost a few ms
  */
-int rv_ucx_worker_open(ucp_context_h context, struct rv_ucx_worker **out);
+int rv_ucx_worker_open(ucp_context_h context, struct rv_ucx_am *am, struct rv_ucx_worker **out);
 
 /**
  * Destroy the worker with its endpoints. GETs still posted get their done(-ECONNRESET) from here: with the

@@ -62,9 +62,6 @@ static bool take_record(struct rv_cursor *c, const char *const *names, size_t nr
 	return (seen | optional) == (1u << nr) - 1;
 }
 
-/* What stands before the worker address in a blob. */
-#define UCX_BLOB_HEAD 32u
-
 /* ---- tcp ---- */
 
 /* What may be handed to a resolver and printed in a log: no blanks, no controls. */
@@ -280,11 +277,11 @@ static void decode_ucx(const uint8_t *buf, size_t len, unsigned want_version, st
 
 /* ---- rvd ---- */
 
-static const char *const rvd_fields[] = {"v", "verbs", "ucx"};
+static const char *const rvd_fields[] = {"v", "verbs"};
 
 struct rvd_reading {
 	uint64_t version;
-	struct rv_writer verbs, ucx;
+	struct rv_writer verbs;
 };
 
 static bool take_rvd_field(struct rv_cursor *c, size_t i, void *rec)
@@ -293,26 +290,20 @@ static bool take_rvd_field(struct rv_cursor *c, size_t i, void *rec)
 
 	if (i == 0)
 		return rv_mp_take_uint(c, UINT32_MAX, &r->version);
-	return rv_mp_take_byte_string(c, i == 1 ? &r->verbs : &r->ucx);
+	return rv_mp_take_byte_string(c, &r->verbs);
 }
 
 /* Only a map will do here; keys that a later release adds are skipped. */
-static void decode_rvd(const uint8_t *buf, size_t len, unsigned want_version, struct rv_address *a)
+static void decode_rvd(const uint8_t *buf, size_t len, struct rv_address *a)
 {
-	uint8_t blob[RV_ADDRESS_UCX_MAX + UCX_BLOB_HEAD];
 	struct rv_cursor c = rv_cursor(buf, len);
 	struct rv_cursor peek = c;
-	struct rvd_reading r = {.verbs = rv_writer(a->verbs, sizeof(a->verbs)),
-				.ucx = rv_writer(blob, sizeof(blob))};
+	struct rvd_reading r = {.verbs = rv_writer(a->verbs, sizeof(a->verbs))};
 
-	a->has_rvd = rv_mp_take(&peek).kind == RV_MP_MAP &&
-		     take_record(&c, rvd_fields, RV_ARRAY_NR(rvd_fields), 1u << 1 | 1u << 2,
-				 take_rvd_field, &r) &&
-		     !r.verbs.bad && !r.ucx.bad;
-	if (a->has_rvd && r.ucx.len && !a->has_ucx) {
-		decode_ucx(blob, r.ucx.len, want_version, a);
-		a->ucx_rdma_only = a->has_ucx;
-	}
+	a->has_rvd =
+		rv_mp_take(&peek).kind == RV_MP_MAP &&
+		take_record(&c, rvd_fields, RV_ARRAY_NR(rvd_fields), 1u << 1, take_rvd_field, &r) &&
+		!r.verbs.bad;
 	a->rvd_version = a->has_rvd ? (uint32_t)r.version : 0;
 	a->verbs_len = a->has_rvd ? r.verbs.len : 0;
 }
@@ -337,10 +328,9 @@ static bool take_transport(struct rv_cursor *c, unsigned want_version, uint8_t *
 		break;
 	case 1:
 		decode_ucx(value, w.len, want_version, a);
-		a->ucx_rdma_only = false;
 		break;
 	case 2:
-		decode_rvd(value, w.len, want_version, a);
+		decode_rvd(value, w.len, a);
 		break;
 	default:
 		break;
@@ -424,33 +414,23 @@ static void encode_tcp(struct rv_writer *w, const struct rv_address *a, struct v
 	value_end(v, w, "tcp");
 }
 
-static void pack_ucx(msgpack_packer *pk, const struct rv_ucx_blob *b)
-{
-	msgpack_pack_array(pk, RV_ARRAY_NR(ucx_fields));
-	msgpack_pack_uint8(pk, b->version);
-	msgpack_pack_uint16(pk, RV_UCX_AM_ID_BASE);
-	msgpack_pack_uint32(pk, b->eager_max);
-	msgpack_pack_uint64(pk, b->incarnation);
-	msgpack_pack_bin(pk, b->worker_addr_len);
-	msgpack_pack_bin_body(pk, b->worker_addr, b->worker_addr_len);
-}
-
 static void encode_ucx(struct rv_writer *w, const struct rv_ucx_blob *b, struct value_buf *v)
 {
 	value_begin(v);
-	pack_ucx(&v->pk, b);
+	msgpack_pack_array(&v->pk, RV_ARRAY_NR(ucx_fields));
+	msgpack_pack_uint8(&v->pk, b->version);
+	msgpack_pack_uint16(&v->pk, RV_UCX_AM_ID_BASE);
+	msgpack_pack_uint32(&v->pk, b->eager_max);
+	msgpack_pack_uint64(&v->pk, b->incarnation);
+	msgpack_pack_bin(&v->pk, b->worker_addr_len);
+	msgpack_pack_bin_body(&v->pk, b->worker_addr, b->worker_addr_len);
 	value_end(v, w, "ucx");
 }
 
 static void encode_rvd(struct rv_writer *w, const struct rv_address *a, struct value_buf *v)
 {
-	bool ucx = a->has_ucx && a->ucx_rdma_only;
-	uint8_t blob[RV_ADDRESS_UCX_MAX + UCX_BLOB_HEAD];
-	struct rv_writer bw = rv_writer(blob, sizeof(blob));
-	msgpack_packer pk;
-
 	value_begin(v);
-	msgpack_pack_map(&v->pk, 1 + (size_t)(a->verbs_len > 0) + ucx);
+	msgpack_pack_map(&v->pk, 1 + (size_t)(a->verbs_len > 0));
 	put_str(&v->pk, "v");
 	msgpack_pack_uint32(&v->pk, a->rvd_version);
 	if (a->verbs_len) {
@@ -458,24 +438,14 @@ static void encode_rvd(struct rv_writer *w, const struct rv_address *a, struct v
 		msgpack_pack_bin(&v->pk, a->verbs_len);
 		msgpack_pack_bin_body(&v->pk, a->verbs, a->verbs_len);
 	}
-	if (ucx) {
-		msgpack_packer_init(&pk, &bw, rv_mp_write);
-		pack_ucx(&pk, &a->ucx);
-		put_str(&v->pk, "ucx");
-		msgpack_pack_bin(&v->pk, bw.len);
-		msgpack_pack_bin_body(&v->pk, blob, bw.len);
-	}
 	value_end(v, w, "rvd");
 }
 
 int rv_address_encode(struct rv_writer *w, const struct rv_address *a)
 {
-	bool top_ucx = a->has_ucx && !a->ucx_rdma_only;
 	struct value_buf v;
 	msgpack_packer pk;
 
-	if (a->ucx_rdma_only && !a->has_rvd)
-		return -EINVAL;
 	if (a->tcp_nr > RV_ADDRESS_TCP_MAX || a->verbs_len > RV_ADDRESS_VERBS_MAX)
 		return -EINVAL;
 	if (a->has_ucx &&
@@ -483,10 +453,10 @@ int rv_address_encode(struct rv_writer *w, const struct rv_address *a)
 		return -EINVAL;
 
 	msgpack_packer_init(&pk, w, rv_mp_write);
-	msgpack_pack_map(&pk, (a->tcp_nr > 0) + (size_t)top_ucx + a->has_rvd);
+	msgpack_pack_map(&pk, (size_t)(a->tcp_nr > 0) + a->has_ucx + a->has_rvd);
 	if (a->tcp_nr > 0)
 		encode_tcp(w, a, &v);
-	if (top_ucx)
+	if (a->has_ucx)
 		encode_ucx(w, &a->ucx, &v);
 	if (a->has_rvd)
 		encode_rvd(w, a, &v);

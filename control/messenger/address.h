@@ -3,7 +3,7 @@
  *
  *   map { "tcp": [[name, ip, port, prefix, numa], ...]
  *         "ucx": [blob version, 0x5645, eager_max, incarnation, worker address]
- *         "rvd": {"v": 1, "ucx": [the same], ...}         our own nodes only
+ *         "rvd": {"v": 1, ...}                            our own nodes only
  *         any other key: skipped }
  *
  * A value that is no byte string, under any key, spoils the whole address. A byte string that its
@@ -55,7 +55,6 @@ struct rv_address {
 	size_t tcp_nr;
 	bool tcp_refused; /* the key is there, and nothing in it can be dialed */
 	bool has_ucx;
-	bool ucx_rdma_only; /* the blob stands inside `rvd`: for GETs between our own nodes, not for messages */
 	bool ucx_refused; /* the key is there: other version or id base, empty, too long, broken */
 	struct rv_ucx_blob ucx;
 	uint8_t ucx_bytes[RV_ADDRESS_UCX_MAX];

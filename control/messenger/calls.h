@@ -46,6 +46,8 @@ struct rv_call {
 	/** Write the body and name the handler and kind, when it is sent. @return 0, or what ends the call */
 	int (*encode)(struct rv_call *c, struct rv_request_header *h, struct rv_writer *body);
 	void *ctx;
+	unsigned
+		frame; /* RV_FRAME_*: an answer's header is in `headers`, its payload in `body`; 0: a request */
 	struct rv_route *route;    /* `_hello`: whose */
 	struct rv_port *late_port; /* whose user is told by `late` */
 	struct rv_handle handle;

@@ -43,29 +43,90 @@ struct handler {
 
 /* Answers. */
 
+/* What came as a datagram is answered to whoever its id names, on the link that reaches it now. */
+static struct rv_link *answer_link(struct rv_mlink *l, uint64_t worker)
+{
+	if (!l->datagram)
+		return l->link;
+	l = rv_mlink_reach(l->m, worker);
+	return l ? l->link : NULL;
+}
+
 static void send_ack(struct rv_mlink *l, const struct rv_msg_id *id, bool error, const char *text,
 		     size_t len)
 {
+	struct rv_link *link = answer_link(l, rv_msg_id_worker(id));
 	struct rv_ack_header h = {.error = error, .id = *id};
 	uint8_t head[RV_ACK_HEADER_LEN];
 	struct rv_writer w = rv_writer(head, sizeof(head));
 
 	rv_ack_header_encode(&w, &h);
-	if (l->link)
-		l->link->ops->send(l->link, RV_FRAME_ACK, head, w.len, text, len, NULL, NULL);
+	if (link &&
+	    link->ops->send(link, RV_FRAME_ACK, head, w.len, text, len, NULL, NULL) == -EMSGSIZE)
+		link->ops->send(link, RV_FRAME_ACK, head, w.len, NULL, 0, NULL, NULL);
 }
 
+static size_t encode_response(uint8_t head[RV_RESPONSE_HEADER_MIN], const struct rv_msg_id *id,
+			      bool error)
+{
+	struct rv_response_header h = {.id = *id, .outcome = error};
+	struct rv_writer w = rv_writer(head, RV_RESPONSE_HEADER_MIN);
+
+	rv_response_header_encode(&w, &h);
+	return w.len;
+}
+
+static void send_long(struct rv_messenger *m, const struct rv_msg_id *id, const uint8_t *head,
+		      size_t head_len, const void *body, size_t len);
+
+/* @return 0; -EMSGSIZE, where somebody waits for @sent; others: the caller is out of reach */
 static int send_response(struct rv_mlink *l, const struct rv_msg_id *id, bool error,
 			 const void *body, size_t len, rv_sent_fn *sent, void *ctx)
 {
-	struct rv_response_header h = {.id = *id, .outcome = error};
+	struct rv_link *link = answer_link(l, rv_msg_id_worker(id));
 	uint8_t head[RV_RESPONSE_HEADER_MIN];
-	struct rv_writer w = rv_writer(head, sizeof(head));
+	size_t head_len = encode_response(head, id, error);
+	int rc;
 
-	rv_response_header_encode(&w, &h);
-	if (!l->link)
+	if (!link)
 		return -ESHUTDOWN;
-	return l->link->ops->send(l->link, RV_FRAME_RESPONSE, head, w.len, body, len, sent, ctx);
+	rc = link->ops->send(link, RV_FRAME_RESPONSE, head, head_len, body, len, sent, ctx);
+	if (rc == -EMSGSIZE && l->datagram && !sent)
+		send_long(l->m, id, head, head_len, body, len);
+	return rc;
+}
+
+/* Too long for a datagram, and for no other way: its caller would wait for ever, so it gets an error. */
+static void say_too_long(struct rv_messenger *m, const struct rv_msg_id *id, size_t len)
+{
+	struct rv_mlink *l = rv_mlink_reach(m, rv_msg_id_worker(id));
+	uint8_t head[RV_RESPONSE_HEADER_MIN];
+	size_t head_len = encode_response(head, id, true);
+	char text[160];
+	int n = snprintf(
+		text, sizeof(text),
+		"Failed to send response: %zu bytes are more than fit in a message to the caller",
+		len);
+
+	if (l)
+		l->link->ops->send(l->link, RV_FRAME_RESPONSE, head, head_len, text, (size_t)n,
+				   NULL, NULL);
+}
+
+static void long_sent(struct rv_call *c, const struct rv_call_answer *a)
+{
+	struct rv_response_header h;
+
+	if (a->rc && !rv_response_header_decode(c->headers, c->headers_len, &h))
+		say_too_long(c->ctx, &h.id, c->body_len);
+}
+
+static void send_long(struct rv_messenger *m, const struct rv_msg_id *id, const uint8_t *head,
+		      size_t head_len, const void *body, size_t len)
+{
+	if (rv_route_answer(m, rv_msg_id_worker(id), RV_FRAME_RESPONSE, head, head_len, body, len,
+			    long_sent))
+		say_too_long(m, id, len);
 }
 
 static void answer_ok(const struct request *rq, const void *body, size_t len)
@@ -501,7 +562,10 @@ static void send_chunk(struct rv_messenger *m, const struct request *rq, struct 
 					": its memory was deregistered");
 		return;
 	}
-	if (send_response(rq->link, &rq->id, false, bytes, s->len, chunk_sent, s)) {
+	rc = send_response(rq->link, &rq->id, false, bytes, s->len, chunk_sent, s);
+	if (rc) {
+		if (rc == -EMSGSIZE)
+			send_response(rq->link, &rq->id, false, bytes, s->len, NULL, NULL);
 		free(s->copy);
 		rv_slab_give(&m->chunk_sends, s);
 		return;
@@ -804,8 +868,40 @@ static void no_such_handler(struct rv_mlink *l, const struct rv_request_header *
 	rv_inbound_nack(l, &h->id, h->kind, text);
 }
 
+bool rv_messenger_refuses(void *user, const uint8_t *header, size_t len)
+{
+	const struct rv_messenger *m = user;
+	struct rv_request_header h;
+	const struct handler *hd;
+
+	if (!rv_messenger_is_draining(m) || rv_request_header_decode(header, len, &h))
+		return false;
+	hd = find_handler(&h);
+	return !(hd && hd->while_draining);
+}
+
+static void refuse(struct rv_mlink *l, const struct rv_request_header *h, const struct rv_frame *f)
+{
+	struct rv_link *link = answer_link(l, rv_msg_id_worker(&h->id));
+
+	if (link)
+		link->ops->send(link, RV_FRAME_SHUTTING_DOWN, f->header, f->header_len, NULL, 0,
+				NULL, NULL);
+}
+
+/*
+ * Datagrams cannot be left unread: beyond what a connection would be paused at, calls are told "busy", and the
+ * ends of leases, which nobody would repeat, are taken for a while longer.
+ */
+static bool too_many(const struct rv_mlink *l, enum rv_call_kind kind)
+{
+	return l->datagram &&
+	       l->requests >= (kind == RV_CALL_FIRE ? RV_LINK_ASKED : RV_LINK_REQUESTS);
+}
+
 void rv_inbound_message(struct rv_messenger *m, struct rv_mlink *l, const struct rv_frame *f)
 {
+	struct rv_mlink *known;
 	struct rv_request_header h;
 	const struct handler *hd;
 	struct rv_served *sv;
@@ -815,14 +911,19 @@ void rv_inbound_message(struct rv_messenger *m, struct rv_mlink *l, const struct
 	if (rv_request_header_decode(f->header, f->header_len, &h) ||
 	    rv_headers_check(h.headers, h.headers_len))
 		return; /* dropped without an answer, as everywhere */
+	known = l->datagram ? rv_mlink_reach(m, rv_msg_id_worker(&h.id)) : NULL;
+	l = known ? known : l; /* a stranger's first message, its `_hello`, is the common link's */
 	rq = (struct request){.link = l,
 			      .id = h.id,
 			      .kind = h.kind,
 			      .arrival_ns = m->reactor->conf.clock()};
 	hd = find_handler(&h);
-	if (m->draining && !(hd && hd->while_draining)) {
-		l->link->ops->send(l->link, RV_FRAME_SHUTTING_DOWN, f->header, f->header_len, NULL,
-				   0, NULL, NULL);
+	if (rv_messenger_is_draining(m) && !(hd && hd->while_draining)) {
+		refuse(l, &h, f);
+		return;
+	}
+	if (too_many(l, h.kind)) {
+		rv_inbound_nack(l, &h.id, h.kind, BUSY);
 		return;
 	}
 	sv = hd ? NULL : rv_served_find(m, h.name, h.name_len);

@@ -23,6 +23,7 @@
 #define HANDLER_MAX   256u
 #define HELLO_NS      RV_SEC(30)
 #define RETELL_NS     RV_MS(10)
+#define ANSWER_NS     RV_SEC(10)
 
 /* Somebody who waits for a route to be up. */
 struct connect_wait {
@@ -48,6 +49,7 @@ static struct rv_mlink *mlink_new(struct rv_messenger *m, struct rv_link *link)
 		return NULL;
 	l->m = m;
 	l->link = link;
+	l->datagram = link && link->datagram;
 	l->refs = 1;
 	rv_list_init(&l->calls);
 	rv_list_push(&m->links, &l->all);
@@ -65,6 +67,42 @@ void rv_mlink_drop(struct rv_mlink *l)
 		return;
 	rv_list_del(&l->all);
 	free(l);
+}
+
+static void forget_reached(struct rv_mlink *l)
+{
+	if (l->worker && rv_map64_get(&l->m->reached, l->worker) == l)
+		rv_map64_del(&l->m->reached, l->worker);
+}
+
+/* Nothing is sent on it from now on; a datagram link's peer may be reached anew. */
+static void mlink_close(struct rv_mlink *l, int rc)
+{
+	forget_reached(l);
+	l->link->ops->close(l->link, rc);
+}
+
+struct rv_mlink *rv_mlink_reach(struct rv_messenger *m, uint64_t worker)
+{
+	struct rv_mlink *l = rv_map64_get(&m->reached, worker);
+	const struct rv_peer *p = l ? NULL : rv_peers_find(&m->peers, worker);
+
+	if (l || !p || !p->frame_max || !m->datagrams)
+		return l;
+	l = mlink_new(m, NULL);
+	if (!l)
+		return NULL;
+	l->datagram = true;
+	l->worker = worker;
+	if (rv_map64_put(&m->reached, worker, l))
+		goto err_drop;
+	l->link = m->datagrams->ops->reach(m->datagrams, worker, p->frame_max, l);
+	if (l->link)
+		return l;
+	forget_reached(l);
+err_drop:
+	rv_mlink_drop(l);
+	return NULL;
 }
 
 static void update_pause(struct rv_mlink *l)
@@ -88,6 +126,16 @@ void rv_mlink_request_done(struct rv_mlink *l)
 
 /* Calls. */
 
+static void transmit_answer(struct rv_messenger *m, struct rv_call *c, struct rv_mlink *l)
+{
+	struct rv_call_answer sent = {.rc = -ECONNRESET};
+
+	if (l->link)
+		sent.rc = l->link->ops->send(l->link, c->frame, c->headers, c->headers_len, c->body,
+					     c->body_len, NULL, NULL);
+	rv_call_finish(&m->calls, c, &sent);
+}
+
 void rv_call_transmit(struct rv_messenger *m, struct rv_call *c, struct rv_mlink *l)
 {
 	struct rv_writer body = rv_writer(m->scratch, sizeof(m->scratch));
@@ -97,8 +145,13 @@ void rv_call_transmit(struct rv_messenger *m, struct rv_call *c, struct rv_mlink
 	struct rv_writer hw = rv_writer(head, sizeof(head));
 	struct rv_request_header h = {.id = rv_call_id(&m->calls, c)};
 	struct rv_call_answer sent = {0};
-	int rc = c->encode(c, &h, &body);
+	int rc;
 
+	if (c->frame != RV_FRAME_MESSAGE) {
+		transmit_answer(m, c, l);
+		return;
+	}
+	rc = c->encode(c, &h, &body);
 	h.headers = c->headers;
 	h.headers_len = c->headers_len;
 	payload_len = body.len;
@@ -289,6 +342,7 @@ static void on_closed(void *user, struct rv_link *link, int rc)
 
 	if (!l)
 		return;
+	forget_reached(l);
 	l->link = NULL;
 	c = l->placing;
 	if (c) {
@@ -341,7 +395,10 @@ void rv_route_why(const struct rv_route *r, int rc, char *out, size_t cap)
 	uint16_t port = r->host[0] ? r->port : p->port;
 	int why = r->last_rc && rc == -EHOSTUNREACH ? r->last_rc : rc;
 
-	if (!p->host[0])
+	if (!p->host[0] && p->frame_max)
+		snprintf(out, cap, "worker %" PRIu64 " by UCX: %s", p->worker,
+			 why == -ETIMEDOUT ? "no answer in time" : rv_err_name(why));
+	else if (!p->host[0])
 		snprintf(out, cap, "no address is known for the owner (worker %" PRIu64 ")",
 			 p->worker);
 	else if (why == -ETIMEDOUT)
@@ -432,6 +489,8 @@ static void learn_answerer(struct rv_messenger *m, struct rv_route *r,
 	if (!p)
 		return;
 	rv_messenger_learn(m, p, pi);
+	if (r->control->datagram)
+		return;
 	if (p == r->peer) {
 		/* It answers where we dialed; what it advertises may be of no use from here. */
 		snprintf(p->host, sizeof(p->host), "%s", r->host);
@@ -460,7 +519,7 @@ static void hello_answered(struct rv_call *c, const struct rv_call_answer *a)
 	r->told_worker = 0;
 	if (a->rc && a->rc != -EREMOTEIO) {
 		if (r->control && r->control->link)
-			r->control->link->ops->close(r->control->link, a->rc);
+			mlink_close(r->control, a->rc);
 		return; /* on_closed() does the rest */
 	}
 	/* A refusal is an answer too: it can be spoken to, if perhaps not answered by its own connections. */
@@ -486,7 +545,7 @@ static void say_hello(struct rv_messenger *m, struct rv_route *r)
 		rv_call_begin(&m->calls, m->reactor->now_ns + HELLO_NS, hello_answered, m);
 
 	if (!c) {
-		r->control->link->ops->close(r->control->link, -EAGAIN);
+		mlink_close(r->control, -EAGAIN);
 		return;
 	}
 	c->encode = hello_encode;
@@ -501,6 +560,7 @@ static void on_connected(void *user, struct rv_link *link, int rc)
 	struct rv_mlink *l = link->user;
 	struct rv_route *r = l->route;
 
+	l->up = rc == 0;
 	if (rc || !r)
 		return; /* on_closed() follows */
 	if (l->bulk) {
@@ -527,8 +587,35 @@ static struct rv_mlink *dial(struct rv_messenger *m, struct rv_route *r, bool bu
 	return NULL;
 }
 
+/* Where there is no connection to be had, frames go as datagrams. */
+static void route_reach(struct rv_messenger *m, struct rv_route *r)
+{
+	struct rv_mlink *l = rv_mlink_reach(m, r->peer->worker);
+
+	r->host[0] = '\0';
+	r->no_bulk = true;
+	r->state = RV_ROUTE_DIALING;
+	r->control = l;
+	if (!l) {
+		route_failed(m, r, -EHOSTUNREACH);
+		return;
+	}
+	l->route = r;
+	if (l->up)
+		say_hello(m, r);
+}
+
+static bool can_dial(const struct rv_messenger *m, const struct rv_peer *p)
+{
+	return p->host[0] || (p->frame_max && m->datagrams);
+}
+
 static void route_dial(struct rv_messenger *m, struct rv_route *r)
 {
+	if (!r->peer->host[0]) {
+		route_reach(m, r);
+		return;
+	}
 	snprintf(r->host, sizeof(r->host), "%s", r->peer->host);
 	r->port = r->peer->port;
 	r->state = RV_ROUTE_DIALING;
@@ -556,13 +643,43 @@ void rv_route_submit(struct rv_messenger *m, struct rv_route *r, struct rv_call 
 		return;
 	}
 	if (r->state == RV_ROUTE_DOWN &&
-	    (!r->peer->host[0] || m->reactor->now_ns < r->retry_at_ns || m->stopped)) {
+	    (!can_dial(m, r->peer) || m->reactor->now_ns < r->retry_at_ns || m->stopped)) {
 		rv_messenger_end_call(m, c, -EHOSTUNREACH);
 		return;
 	}
 	rv_list_push(&r->waiting, &c->link);
 	if (r->state == RV_ROUTE_DOWN)
 		route_dial(m, r);
+}
+
+/* An answer that waits for a route like a call does. */
+int rv_route_answer(struct rv_messenger *m, uint64_t worker, unsigned type, const void *header,
+		    size_t header_len, const void *body, size_t len, rv_call_fn *done)
+{
+	struct rv_peer *p = rv_peers_find(&m->peers, worker);
+	struct rv_route *r = p && p->host[0] ? rv_route_of(p) : NULL;
+	struct rv_call *c;
+
+	RV_CHECK(header_len <= RV_CALL_HEADERS);
+	if (!r)
+		return -EHOSTUNREACH;
+	if (header_len + len > RV_FRAME_MAX)
+		return -EMSGSIZE;
+	c = rv_call_begin(&m->calls, m->reactor->now_ns + ANSWER_NS, done, m);
+	if (!c)
+		return -ENOMEM;
+	c->frame = type;
+	memcpy(c->headers, header, header_len);
+	c->headers_len = (uint16_t)header_len;
+	c->body = malloc(len);
+	c->body_len = len;
+	if (!c->body) {
+		rv_call_forget(&m->calls, c);
+		return -ENOMEM;
+	}
+	memcpy(c->body, body, len);
+	rv_route_submit(m, r, c);
+	return 0;
 }
 
 /* What the engines need to know. */
@@ -671,9 +788,9 @@ static bool moved(const struct rv_peer *p, const char *host, uint16_t port)
 static void give_up_links(struct rv_route *r)
 {
 	if (r->control && r->control->link)
-		r->control->link->ops->close(r->control->link, -ECONNRESET);
+		mlink_close(r->control, -ECONNRESET);
 	if (r->bulk && r->bulk->link)
-		r->bulk->link->ops->close(r->bulk->link, -ECONNRESET);
+		mlink_close(r->bulk, -ECONNRESET);
 	if (r->control)
 		r->control->route = NULL;
 	if (r->bulk)

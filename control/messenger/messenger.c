@@ -70,6 +70,7 @@ void rv_messenger_destroy(struct rv_messenger *m)
 	rv_peers_fini(&m->peers, forget_route);
 	forget_unknown(m);
 	rv_calls_fini(&m->calls);
+	rv_map64_fini(&m->reached);
 	free(m->address);
 	free(m);
 }
@@ -85,6 +86,11 @@ int rv_messenger_set_address(struct rv_messenger *m, const uint8_t *addr, size_t
 	m->address = copy;
 	m->address_len = len;
 	return 0;
+}
+
+void rv_messenger_set_datagrams(struct rv_messenger *m, struct rv_carrier *datagrams)
+{
+	m->datagrams = datagrams;
 }
 
 struct rv_peer_calls *rv_messenger_calls(struct rv_messenger *m)
@@ -247,7 +253,7 @@ int rv_messenger_learn(struct rv_messenger *m, struct rv_peer *p, const struct r
 		return -ENOMEM;
 	rc = rv_address_decode(pi->address, pi->address_len, m->conf.blob_version, a);
 	e = rc ? NULL : choose(a);
-	if (!rc && !e && !a->has_ucx)
+	if (!rc && !e && !(a->has_ucx && m->datagrams))
 		rc = -EPROTO;
 	if (rc)
 		goto out;
@@ -258,6 +264,8 @@ int rv_messenger_learn(struct rv_messenger *m, struct rv_peer *p, const struct r
 		snprintf(p->host, sizeof(p->host), "%s", e->ip);
 		p->port = e->port;
 	}
+	if (a->has_ucx)
+		p->frame_max = a->ucx.eager_max;
 	if (a->has_ucx && rv_peer_set_fabric(p, a->ucx.incarnation, a->ucx.worker_addr,
 					     a->ucx.worker_addr_len) == 1)
 		rv_messenger_tell_fabric(m, p);
@@ -317,12 +325,12 @@ const struct rv_peers *rv_messenger_peers(const struct rv_messenger *m)
 
 void rv_messenger_drain(struct rv_messenger *m)
 {
-	m->draining = true;
+	atomic_store_explicit(&m->draining, true, memory_order_relaxed);
 }
 
 bool rv_messenger_is_draining(const struct rv_messenger *m)
 {
-	return m->draining;
+	return atomic_load_explicit(&m->draining, memory_order_relaxed);
 }
 
 uint64_t rv_messenger_pending(const struct rv_messenger *m)

@@ -4,8 +4,10 @@
  *   peer  --frames--> link --> inbound: handlers --cells--> engines
  *   engine --cell--> outbound: call table --> route --> link --frames--> peer
  *
- * A *route* is how we reach a peer: the connection we dialed, said `_hello` on, and send requests on; our
- * own nodes get a second one for chunks. Answers go back on the connection their request came in on.
+ * A *route* is how we reach a peer: the link we said `_hello` on, and send requests on. Where the peer has a TCP
+ * address it is a connection we dialed, and our own nodes get a second one for chunks; where it has only a fabric
+ * address, frames go as datagrams. Answers choose for themselves: back on the connection their request came in on,
+ * or, if it came as a datagram, to whoever asked as datagrams too, and by TCP where one is too long for that.
  *
  * @thread the net core's, but for what says otherwise
  */
@@ -60,6 +62,12 @@ void rv_messenger_destroy(struct rv_messenger *m);
 
 /** Our WorkerAddress, once the listeners and the fabric are known; copied. @thread init */
 int rv_messenger_set_address(struct rv_messenger *m, const uint8_t *addr, size_t len);
+
+/** A second carrier, of datagrams, beside the one for connections. @thread init */
+void rv_messenger_set_datagrams(struct rv_messenger *m, struct rv_carrier *datagrams);
+
+/** Is a Message with this header to be refused because this node is draining? @m the messenger. @thread any */
+bool rv_messenger_refuses(void *m, const uint8_t *header, size_t len);
 
 /** What the carrier calls; its user is the messenger. */
 const struct rv_carrier_events *rv_messenger_events(void);

@@ -4,6 +4,8 @@
 #ifndef RV_CONTROL_MESSENGER_MESSENGER_IMPL_H
 #define RV_CONTROL_MESSENGER_MESSENGER_IMPL_H
 
+#include <stdatomic.h>
+
 #include "control/frame/frame.h"
 #include "control/json/peer_info.h"
 #include "control/messenger/calls.h"
@@ -30,6 +32,9 @@ struct rv_mlink {
 	bool paused;
 	struct rv_route *route; /* it is this route's; NULL: accepted, or given up */
 	bool bulk;
+	bool datagram;
+	uint64_t worker; /* datagram: to whom; 0: the common one, on which all frames come in */
+	bool up;         /* datagram: connected */
 	struct rv_list calls;       /* sent on it */
 	struct rv_call *placing;    /* whose payload is arriving */
 	struct rv_call *displacing; /* ends when the carrier has let go of its place */
@@ -79,12 +84,16 @@ struct rv_messenger {
 	size_t evict_pos;
 	struct rv_map64 unknown; /* who answers at an address and was not asked for by name */
 	struct rv_list links;
+	struct rv_carrier *datagrams; /* NULL: none */
+	struct rv_map64 reached;      /* WorkerId -> its datagram link */
 	struct rv_idtab transfers;
 	struct rv_list pulls;
 	struct rv_map64 by_lease; /* lease id -> transfer */
 	uint8_t *address;
 	size_t address_len;
-	bool draining, stopped;
+	_Atomic bool
+		draining; /* written by the net core; relaxed: a frame on the way is refused a moment later */
+	bool stopped;
 	uint64_t serving;        /* requests whose answer is owed */
 	struct rv_list deferred; /* lease operations that found no cell */
 	struct rv_task deferred_task;
@@ -102,6 +111,8 @@ struct rv_messenger {
 /* links.c */
 void rv_mlink_hold(struct rv_mlink *l);
 void rv_mlink_drop(struct rv_mlink *l);
+/** The datagram link to a peer, made if there is none. @return NULL: no such way to it */
+struct rv_mlink *rv_mlink_reach(struct rv_messenger *m, uint64_t worker);
 /** One request of this link was answered: perhaps it may read again. */
 void rv_mlink_request_done(struct rv_mlink *l);
 /** The peer's route, made if there is none. @return NULL without memory */
@@ -110,6 +121,9 @@ struct rv_route *rv_route_of(struct rv_peer *p);
 void rv_route_submit(struct rv_messenger *m, struct rv_route *r, struct rv_call *c);
 /** Encode @c and put it on @l. */
 void rv_call_transmit(struct rv_messenger *m, struct rv_call *c, struct rv_mlink *l);
+/** Put a frame that answers a peer on the way to it, by its route. @return 0; -EMSGSIZE, -EHOSTUNREACH, -ENOMEM */
+int rv_route_answer(struct rv_messenger *m, uint64_t worker, unsigned type, const void *header,
+		    size_t header_len, const void *body, size_t len, rv_call_fn *done);
 /** Fail a call; if its payload is arriving, once the place is given up. */
 void rv_messenger_end_call(struct rv_messenger *m, struct rv_call *c, int rc);
 /** Tell every engine what we know of a peer's fabric address. @return false: not all yet; it is tried again */

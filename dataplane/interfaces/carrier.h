@@ -5,8 +5,13 @@
  *         '--> connected(link, -EHOSTUNREACH) --> closed(link)
  *   accepted: opened(link) --> the same
  *
- * A link is one connection. Nothing on it says who the peer is. Implemented by control/uring (TCP), later
- * by ucx/am, and by a script in tests.
+ * A link is one connection. Nothing on it says who the peer is. Implemented by control/uring (TCP) and
+ * ucx/am, and by a script in tests.
+ *
+ * A carrier of datagrams has no connections to accept, and every frame arrives on one link of its own, `common`,
+ * on which nothing can be sent. A link to a peer is made from what the fabric knows of the peer:
+ *
+ *   reach() --> connected(link, 0) --> send() ... --> closed(link)     and frames on `common`, whoever sent them
  *
  * @thread the net core's, all of it
  */
@@ -38,7 +43,8 @@ struct rv_link_ops {
 	 * Send one frame. The header is copied. The payload is copied if @sent is NULL, else borrowed until
 	 * @sent, which is never called from inside send().
 	 *
-	 * @return 0; -ESHUTDOWN (closing), -ENOMEM: nothing was taken, @sent is not called
+	 * @return 0; -ESHUTDOWN (closing), -ECONNRESET (broken, closed() follows), -ENOMEM, -EMSGSIZE (longer
+	 *         than this link carries): nothing was taken, @sent is not called
 	 * @cost   no system call: the bytes leave in the pass's one submission
 	 */
 	int (*send)(struct rv_link *l, unsigned type, const void *header, size_t header_len,
@@ -53,7 +59,7 @@ struct rv_link_ops {
 	/** Bytes taken by send() and not sent. */
 	size_t (*queued)(const struct rv_link *l);
 
-	/** Stop (and go on) reading: the other side is to wait. */
+	/** Stop (and go on) reading: the other side is to wait. Without effect on datagrams: the user answers "busy". */
 	void (*pause)(struct rv_link *l, bool on);
 
 	/** Close; closed() follows, never from inside. */
@@ -65,8 +71,9 @@ struct rv_link_ops {
 
 struct rv_link {
 	const struct rv_link_ops *ops;
-	void *user;    /* the messenger's */
-	bool dialed;   /* by us */
+	void *user;  /* the messenger's */
+	bool dialed; /* by us */
+	bool datagram; /* frames for us arrive on the carrier's common link; one frame is lost or whole */
 	bool is_local; /* both ends on this host */
 };
 
@@ -88,10 +95,22 @@ struct rv_carrier_events {
 	void (*closed)(void *user, struct rv_link *l, int rc);
 };
 
+/** A carrier of streams has dial(), one of datagrams has reach(). */
 struct rv_carrier_ops {
 	/** @param host an IP literal @return the link, or NULL without memory */
 	struct rv_link *(*dial)(struct rv_carrier *c, const char *host, uint16_t port,
 				void *link_user);
+
+	/**
+	 * A link to a peer whose address the fabric was given before. Frames may be sent at once; they leave, or
+	 * fail, when the way there is made.
+	 *
+	 * @param worker     its WorkerId
+	 * @param frame_max  longest header and payload together that it takes
+	 * @return the link, or NULL: no memory, or stopped
+	 */
+	struct rv_link *(*reach)(struct rv_carrier *c, uint64_t worker, uint32_t frame_max,
+				 void *link_user);
 };
 
 struct rv_carrier {

@@ -31,6 +31,7 @@ struct rv_peer {
 	uint64_t incarnation; /* of its fabric address */
 	uint8_t *fabric_addr; /* heap; NULL: none that is of use to us */
 	size_t fabric_addr_len;
+	uint32_t frame_max; /* longest frame it takes over the fabric; 0: no messages go that way */
 	bool fabric_untold; /* some engine does not have it yet */
 	void *link;         /* the messenger's: the connection it dials, what waits for it */
 };

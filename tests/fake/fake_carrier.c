@@ -35,8 +35,10 @@ static int link_send(struct rv_link *rl, unsigned type, const void *header, size
 
 	if (l->send_rc)
 		return l->send_rc;
-	if (l->closing || !l->open)
+	if (l->closing || !(l->open || (l->connecting && rl->datagram)))
 		return -ESHUTDOWN;
+	if (rl->datagram && header_len + payload_len > l->frame_max)
+		return -EMSGSIZE;
 	s = calloc(1, sizeof(*s));
 	assert_non_null(s);
 	s->type = type;
@@ -133,6 +135,38 @@ static const struct rv_carrier_ops carrier_ops = {.dial = dial};
 void fake_carrier_init(struct fake_carrier *c, const struct rv_carrier_events *events, void *user)
 {
 	*c = (struct fake_carrier){.carrier = {&carrier_ops}, .events = events, .user = user};
+}
+
+static struct rv_link *reach(struct rv_carrier *carrier, uint64_t worker, uint32_t frame_max,
+			     void *link_user)
+{
+	struct fake_carrier *c = RV_CONTAINER(carrier, struct fake_carrier, carrier);
+	struct fake_link *l;
+
+	if (c->no_dial)
+		return NULL;
+	l = link_new(c);
+	l->connecting = true;
+	l->link.datagram = true;
+	l->link.user = link_user;
+	l->worker = worker;
+	l->frame_max = frame_max;
+	c->reached++;
+	return &l->link;
+}
+
+static const struct rv_carrier_ops datagram_ops = {.reach = reach};
+
+void fake_carrier_init_datagrams(struct fake_carrier *c, const struct rv_carrier_events *events,
+				 void *user)
+{
+	struct fake_link *common;
+
+	*c = (struct fake_carrier){.carrier = {&datagram_ops}, .events = events, .user = user};
+	common = link_new(c);
+	common->open = true;
+	common->link.datagram = true;
+	assert_true(events->opened(user, &common->link));
 }
 
 void fake_carrier_fini(struct fake_carrier *c)

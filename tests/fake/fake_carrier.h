@@ -3,6 +3,9 @@
  *
  *   fake_link_up() accepts; what the messenger dials is found with fake_carrier_link(c, n)
  *   fake_link_frame() delivers a whole frame; fake_link_begin, _arrive, _end one in pieces
+ *
+ * With fake_carrier_init_datagrams() it is a carrier of datagrams: what the messenger reaches is found with
+ * fake_carrier_link(c, n) too, where 0 is the common link, on which frames are delivered.
  */
 #ifndef RV_TESTS_FAKE_CARRIER_H
 #define RV_TESTS_FAKE_CARRIER_H
@@ -27,6 +30,8 @@ struct fake_link {
 	struct fake_carrier *carrier;
 	char host[64];
 	uint16_t port;
+	uint64_t worker;    /* reached */
+	uint32_t frame_max; /* 0: any */
 	bool open, connecting, closing, paused;
 	int close_rc;
 	struct rv_list out; /* struct fake_sent */
@@ -46,12 +51,14 @@ struct fake_carrier {
 	const struct rv_carrier_events *events;
 	void *user;
 	struct fake_link *link[FAKE_LINKS]; /* in the order made; stays until fini */
-	unsigned link_nr, dials;
+	unsigned link_nr, dials, reached;
 	bool displace_pends; /* displace() says false; fake_link_displaced() tells later */
 	bool no_dial;        /* dial() returns NULL */
 };
 
 void fake_carrier_init(struct fake_carrier *c, const struct rv_carrier_events *events, void *user);
+void fake_carrier_init_datagrams(struct fake_carrier *c, const struct rv_carrier_events *events,
+				 void *user);
 void fake_carrier_fini(struct fake_carrier *c);
 
 /** The @n th link, dialed or accepted; the test fails when there is none. */

@@ -114,10 +114,10 @@ def test_a_descriptor_broken_at_any_byte_falls_back_to_chunks():
 
         o = RawOwner(script)
         info = json.loads(hello)
-        rvd_key = bytes(info["peer_info"]["worker_address"])
+        true = bytes(info["peer_info"]["worker_address"])
         info["peer_info"]["worker_address"] = list(
-            b"\x82\xa3tcp\xc4\x12\x91\x95\xa0\xa9127.0.0.1\xcd" + struct.pack(">H", o.port) + b"\x20\xc0" +
-            rvd_key[rvd_key.index(b"\xa3rvd"):])
+            b"\x83\xa3tcp\xc4\x12\x91\x95\xa0\xa9127.0.0.1\xcd" + struct.pack(">H", o.port) + b"\x20\xc0" +
+            true[true.index(b"\xa3ucx"):])
         o.hello = json.dumps(info).encode()
         where = dict(host="127.0.0.1", port=o.port)
         state["descriptor"] = wire

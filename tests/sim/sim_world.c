@@ -212,7 +212,6 @@ static void publish(struct sim_node *n)
 	a->has_rvd = true;
 	a->rvd_version = 1;
 	a->has_ucx = true;
-	a->ucx_rdma_only = true;
 	a->ucx = (struct rv_ucx_blob){
 		.version = 2,
 		.eager_max = 8192,

@@ -1156,7 +1156,7 @@ static void add_peer_with_fabric(uint8_t number)
 	memset(&a, 0, sizeof(a));
 	a.tcp_nr = 1;
 	a.tcp[0] = (struct rv_tcp_endpoint){.ip = "192.0.2.7", .port = 7471, .numa = -1};
-	a.has_ucx = a.ucx_rdma_only = a.has_rvd = true;
+	a.has_ucx = a.has_rvd = true;
 	a.rvd_version = 1;
 	a.ucx = (struct rv_ucx_blob){2, 8192, 5, worker_addr, sizeof(worker_addr)};
 	assert_int_equal(rv_address_encode(&wr, &a), 0);
