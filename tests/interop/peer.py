@@ -57,14 +57,15 @@ def fnv1a(data):
 class StockPeer:
     """One stock node. `info` is its PeerInfo as JSON text, `instance` its InstanceId."""
 
-    def __init__(self, binary, log=None, log_level="warn", deadline_s=DEADLINE_S):
-        """log: a file object for the peer's stderr; None drops it."""
+    def __init__(self, binary, log=None, log_level="warn", deadline_s=DEADLINE_S, transports="tcp", env=None):
+        """log: a file object for the peer's stderr; None drops it. transports: in the peer's order of preference."""
         self.deadline_s = deadline_s
         self._buffer = b""
         self._process = subprocess.Popen(
             [binary], stdin=subprocess.PIPE, bufsize=0,
             stdout=subprocess.PIPE, stderr=log or subprocess.DEVNULL,
-            env=dict(os.environ, VELO_PEER_LOG=log_level))
+            env=dict(os.environ, VELO_PEER_LOG=log_level, VELO_PEER_TRANSPORTS=transports, UCX_TLS="tcp",
+                     **(env or {})))
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._process.stdout, selectors.EVENT_READ)
         try:
@@ -96,6 +97,10 @@ class StockPeer:
         """Stage the pattern. @return the handle, an int of 128 bits."""
         return int(self._expect(self.ask(f"put {length} {seed}"), "handle"))
 
+    def put_pinned(self, length, seed):
+        """Stage it in registered memory, if the peer has UCX."""
+        return int(self._expect(self.ask(f"put-pinned {length} {seed}"), "handle"))
+
     def metadata(self, handle):
         length, refcount, pinned = self._expect(self.ask(f"metadata {handle}"), "metadata").split()
         return Metadata(int(length), int(refcount), pinned == "true")
@@ -106,6 +111,19 @@ class StockPeer:
 
     def get_release(self, handle, seed):
         return self._got(f"get-release {handle} {seed}")
+
+    def get_pinned(self, handle, seed):
+        """Fetch into registered memory, by RDMA where it can be; compare and release."""
+        return self._got(f"get-pinned {handle} {seed}")
+
+    def counters(self):
+        """What the peer counted, {"rdma/ok": 3, ...}: path and reason of each decision."""
+        words = self.ask("counters").split()[1:]
+        return {name: int(float(value)) for name, value in (w.rsplit(":", 1) for w in words)}
+
+    def ping(self, instance):
+        """A health check over UCX; a peer that does not answer is a PeerError."""
+        self._ok(f"ping {instance}")
 
     def ref(self, handle):
         self._ok(f"ref {handle}")

@@ -11,9 +11,14 @@ use std::time::{Duration, Instant};
 use anyhow::{anyhow, bail, Context as _, Result};
 use bytes::Bytes;
 use tokio::io::{AsyncBufReadExt, BufReader};
+use velo::observability::VeloMetrics;
+use velo::rendezvous::rdma::RdmaConfig;
 use velo::transports::tcp::TcpTransportBuilder;
-use velo::{Context, DataHandle, Handler, InstanceId, PeerInfo, ShutdownPolicy, Velo};
+use velo::transports::ucx::{UcxTransport, UcxTransportBuilder};
+use velo::{Context, DataHandle, Handler, InstanceId, PeerInfo, ShutdownPolicy, Transport, Velo};
 
+const PATH_COUNTER: &str = "velo_rendezvous_rdma_path_total";
+const PING_TIMEOUT: Duration = Duration::from_secs(5);
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(60);
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 const TEXT_REPLY_MAX: usize = 200;
@@ -108,6 +113,38 @@ async fn run_get(velo: &Velo, w: &mut Words<'_>, release: bool) -> Result<String
     Ok(format!("got {} {good} {lease} {us}", data.len()))
 }
 
+/// The RDMA path where the node has one, into a buffer of its pool; then released.
+async fn run_get_pinned(velo: &Velo, w: &mut Words<'_>) -> Result<String> {
+    let handle = w.handle()?;
+    let seed = w.number("seed")?;
+    let started = Instant::now();
+    let (data, lease) = velo.get_pinned(handle).await?;
+    let us = started.elapsed().as_micros();
+    let good = verdict(matches_pattern(&data, seed));
+    let len = data.len();
+    velo.release(handle, lease).await?;
+    Ok(format!("got {len} {good} {lease} {us}"))
+}
+
+/// What the node itself counted: one word for each path and reason, `rdma/ok:3`.
+fn path_counters(registry: &prometheus::Registry) -> String {
+    let mut out = String::from("counters");
+    for family in registry.gather() {
+        if family.name() != PATH_COUNTER {
+            continue;
+        }
+        for metric in family.get_metric() {
+            let label = |name: &str| {
+                let found = metric.get_label().iter().find(|l| l.name() == name);
+                found.map(|l| l.value().to_string()).unwrap_or_default()
+            };
+            let (path, reason) = (label("path"), label("reason"));
+            out += &format!(" {path}/{reason}:{}", metric.get_counter().value());
+        }
+    }
+    out
+}
+
 async fn run_call(velo: &Velo, w: &mut Words<'_>) -> Result<String> {
     let instance = w.instance()?;
     let handler = w.next("handler")?;
@@ -132,7 +169,16 @@ async fn run_call(velo: &Velo, w: &mut Words<'_>) -> Result<String> {
     Ok(format!("reply {} {good}{text}", reply.len()))
 }
 
-async fn run_one(velo: &Velo, line: &str) -> Result<String> {
+/// What the commands work on.
+#[derive(Clone)]
+struct Node {
+    velo: Arc<Velo>,
+    ucx: Option<Arc<UcxTransport>>,
+    registry: prometheus::Registry,
+}
+
+async fn run_one(node: &Node, line: &str) -> Result<String> {
+    let velo = &*node.velo;
     let mut w = Words(line);
     match w.next("command")? {
         "info" => Ok(peer_info_line(velo)?),
@@ -146,12 +192,27 @@ async fn run_one(velo: &Velo, line: &str) -> Result<String> {
             let handle = velo.register_data(pattern(len, w.number("seed")?));
             Ok(format!("handle {}", handle.as_u128()))
         }
+        "put-pinned" => {
+            let len = w.number("len")?;
+            let data = pattern(len, w.number("seed")?);
+            let handle = velo.register_data_pinned(&data).await;
+            Ok(format!("handle {}", handle.as_u128()))
+        }
         "metadata" => {
             let m = velo.metadata(w.handle()?).await?;
             Ok(format!("metadata {} {} {}", m.total_len, m.refcount, m.pinned))
         }
         "get" => run_get(velo, &mut w, false).await,
         "get-release" => run_get(velo, &mut w, true).await,
+        "get-pinned" => run_get_pinned(velo, &mut w).await,
+        "counters" => Ok(path_counters(&node.registry)),
+        "ping" => {
+            let ucx = node.ucx.as_ref().context("no UCX here")?;
+            ucx.check_health(w.instance()?, PING_TIMEOUT)
+                .await
+                .map_err(|e| anyhow!("{e:?}"))?;
+            Ok("ok".into())
+        }
         "ref" => {
             velo.ref_handle(w.handle()?).await?;
             Ok("ok".into())
@@ -202,16 +263,49 @@ fn start_log() {
         .init();
 }
 
+/// Empty arenas go back at once: a test that moves 64 MiB many times stays within the default budget.
+fn rdma_config() -> RdmaConfig {
+    let mut config = RdmaConfig::default();
+    config.pool.arena_reclaim_after = Some(Duration::from_millis(100));
+    config
+}
+
+/// Transports in the order of VELO_PEER_TRANSPORTS: the first that a peer has carries its messages.
+async fn start_node() -> Result<Node> {
+    let order = std::env::var("VELO_PEER_TRANSPORTS").unwrap_or_else(|_| "tcp".into());
+    let registry = prometheus::Registry::new();
+    let mut builder = Velo::builder()
+        .stream_bind_addr(IpAddr::V4(Ipv4Addr::LOCALHOST))
+        .metrics(Arc::new(VeloMetrics::register(&registry)?));
+    let mut ucx = None;
+    for name in order.split(',') {
+        builder = match name {
+            "tcp" => {
+                let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+                let tcp = TcpTransportBuilder::new().from_listener(listener)?.build()?;
+                builder.add_transport(Arc::new(tcp))
+            }
+            "ucx" => {
+                let transport = Arc::new(UcxTransportBuilder::new().build()?);
+                ucx = Some(transport.clone());
+                builder.add_ucx_transport(transport).rdma_config(rdma_config())
+            }
+            other => bail!("VELO_PEER_TRANSPORTS: {other}"),
+        };
+    }
+    let velo = builder.build().await?;
+    Ok(Node {
+        velo: velo.into(), // 0.12 gives an Arc, 0.21 a handle
+        ucx,
+        registry,
+    })
+}
+
 #[tokio::main]
 async fn main() -> Result<()> {
     start_log();
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    let tcp = TcpTransportBuilder::new().from_listener(listener)?.build()?;
-    let velo = Velo::builder()
-        .add_transport(Arc::new(tcp))
-        .stream_bind_addr(IpAddr::V4(Ipv4Addr::LOCALHOST))
-        .build()
-        .await?;
+    let node = start_node().await?;
+    let velo = node.velo.clone();
     register_handlers(&velo)?;
     say(&peer_info_line(&velo)?);
 
@@ -228,8 +322,8 @@ async fn main() -> Result<()> {
             _ => {}
         }
         // A task of its own: a panic inside the library becomes an answer.
-        let task_velo = velo.clone();
-        let task = tokio::spawn(async move { run_one(&task_velo, &line).await });
+        let task_node = node.clone();
+        let task = tokio::spawn(async move { run_one(&task_node, &line).await });
         let abort = task.abort_handle();
         match tokio::time::timeout(COMMAND_TIMEOUT, task).await {
             Ok(Ok(Ok(answer))) => say(&answer),
