@@ -1,0 +1,24 @@
+"""What the tests in the virtual machine share: daemons on the two ends of a link, each with its RDMA device."""
+import os
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "integration"))
+from rvdtest import *  # noqa: E402
+
+HOSTS = {1: ("10.9.0.1", "rxe0:1", "v0"), 2: ("10.9.0.2", "rxe1:1", "v1")}
+
+
+def node(name, end, **options):
+    """A daemon at one end of the link, UCX on its device alone."""
+    host, device, _ = HOSTS[end]
+    options.setdefault("memory__initial_arena_bytes", "2MiB")
+    return Daemon(name, ucx=True, ucx__tls="rc_v", ucx__net_devices=device, tcp__listen=host + ":0", **options)
+
+
+def know(b, a, end=1):
+    return b.call(PEER_ADD, host=HOSTS[end][0], port=a.tcp)["worker"]
+
+
+def sh(*cmd):
+    subprocess.run(cmd, check=True)
