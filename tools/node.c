@@ -226,7 +226,10 @@ static int make_ucx(struct rv_node *n, char *why, size_t cap)
 	if (rc && n->cfg->ucx.enabled == RV_CONFIG_SWITCH_YES)
 		return rv_node_fail(rc, why, cap, "ucx: %s", reason);
 	if (rc) {
-		rv_log_info("ucx: not used: %s", reason);
+		if (strncmp(reason, "self-check", strlen("self-check")) == 0)
+			rv_log_warn("ucx: not used, RDMA is off: %s", reason);
+		else
+			rv_log_info("ucx: not used: %s", reason);
 		return 0;
 	}
 	f->index = n->fabric_nr;

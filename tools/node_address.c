@@ -109,6 +109,23 @@ static void put_tcp(struct rv_node *n, struct rv_address *a)
 	}
 }
 
+/* Peers of our own kind learn the workers of the other polling cores. */
+static void put_workers(const struct rv_node *n, struct rv_address *a)
+{
+	struct rv_writer w = rv_writer(a->workers, sizeof(a->workers));
+	uint8_t addr[RV_ADDRESS_UCX_MAX];
+
+	for (unsigned i = 1; i < n->engines.nr && i <= RV_ADDRESS_WORKERS_MAX; i++) {
+		unsigned reactor = n->engines.engine[i]->reactor->index;
+		size_t len = n->fabric[0]->ops->address(n->fabric[0], reactor, addr, sizeof(addr));
+
+		if (!len || len > sizeof(addr) || w.len + len + 2 > sizeof(a->workers))
+			break; /* what fits is enough: peers' cores share them */
+		rv_peer_workers_add(&w, addr, len);
+	}
+	a->workers_len = w.len;
+}
+
 int rv_node_publish_address(struct rv_node *n, char *why, size_t cap)
 {
 	struct rv_address *a = calloc(1, sizeof(*a));
@@ -132,6 +149,8 @@ int rv_node_publish_address(struct rv_node *n, char *why, size_t cap)
 			.worker_addr = ucx_addr,
 			.worker_addr_len = len,
 		};
+		if (a->has_ucx)
+			put_workers(n, a);
 	}
 	rc = rv_address_encode(&w, a);
 	if (!rc)

@@ -85,6 +85,25 @@ static const char *chosen_tls(const struct rv_ucx_conf *conf)
 	return conf->mode == RV_UCX_AUTO ? NATIVE_TLS : NULL;
 }
 
+/* Settings with which GETs are known to fail, or to find no way. */
+void rv_ucx_name_suspects(char *why)
+{
+	static const char *const suspects[] = {"PROTO_ENABLE", "PROTO_EMULATION_ENABLE", "TLS",
+					       "NET_DEVICES"};
+	size_t len = strlen(why);
+	unsigned nr = 0;
+
+	for (size_t i = 0; i < RV_ARRAY_NR(suspects); i++) {
+		const char *value = environment(suspects[i]);
+
+		if (!value || len >= RV_UCX_WHY - 1)
+			continue;
+		snprintf(why + len, RV_UCX_WHY - len, "%sUCX_%s=%s",
+			 nr++ ? ", " : "; the environment sets ", suspects[i], value);
+		len += strlen(why + len);
+	}
+}
+
 static int apply(ucp_config_t *config, const char *name, const char *value, char *why)
 {
 	ucs_status_t status;

@@ -39,6 +39,9 @@ bool rv_ucx_tls_native(const char *tls);
 int rv_ucx_context_open(const struct rv_ucx_conf *conf, char *why, bool *native,
 			ucp_context_h *out);
 
+/** Append to a reason why the path cannot be had what the environment sets that may be the cause. @thread init */
+void rv_ucx_name_suspects(char *why);
+
 /** Nothing may be mapped any more: UCX aborts then. @thread init */
 void rv_ucx_context_close(ucp_context_h context);
 

@@ -193,6 +193,7 @@ int rv_ucx_create(const struct rv_ucx_conf *conf, struct rv_fabric **out)
 err_destroy:
 	destroy(&u->base);
 refused:
+	rv_ucx_name_suspects(why);
 	if (conf->why)
 		memcpy(conf->why, why, sizeof(why));
 	return rc;

@@ -8,6 +8,7 @@
 #include "control/messenger/mp_read.h"
 #include "dataplane/base/err.h"
 #include "dataplane/base/units.h"
+#include "dataplane/rendezvous/peers.h"
 
 static bool text_is(const char *text, size_t len, const char *want)
 {
@@ -277,12 +278,29 @@ static void decode_ucx(const uint8_t *buf, size_t len, unsigned want_version, st
 
 /* ---- rvd ---- */
 
-static const char *const rvd_fields[] = {"v", "verbs"};
+static const char *const rvd_fields[] = {"v", "verbs", "workers"};
 
 struct rvd_reading {
 	uint64_t version;
-	struct rv_writer verbs;
+	struct rv_writer verbs, workers;
+	uint8_t one[RV_ADDRESS_UCX_MAX];
 };
+
+static bool take_workers(struct rv_cursor *c, struct rvd_reading *r)
+{
+	struct rv_mp head = rv_mp_take(c);
+
+	if (head.kind != RV_MP_ARRAY || head.nr > RV_ADDRESS_WORKERS_MAX)
+		return false;
+	for (uint32_t i = 0; i < head.nr; i++) {
+		struct rv_writer w = rv_writer(r->one, sizeof(r->one));
+
+		if (!rv_mp_take_byte_string(c, &w) || w.bad || !w.len)
+			return false;
+		rv_peer_workers_add(&r->workers, r->one, w.len);
+	}
+	return true;
+}
 
 static bool take_rvd_field(struct rv_cursor *c, size_t i, void *rec)
 {
@@ -290,7 +308,7 @@ static bool take_rvd_field(struct rv_cursor *c, size_t i, void *rec)
 
 	if (i == 0)
 		return rv_mp_take_uint(c, UINT32_MAX, &r->version);
-	return rv_mp_take_byte_string(c, &r->verbs);
+	return i == 1 ? rv_mp_take_byte_string(c, &r->verbs) : take_workers(c, r);
 }
 
 /* Only a map will do here; keys that a later release adds are skipped. */
@@ -298,12 +316,14 @@ static void decode_rvd(const uint8_t *buf, size_t len, struct rv_address *a)
 {
 	struct rv_cursor c = rv_cursor(buf, len);
 	struct rv_cursor peek = c;
-	struct rvd_reading r = {.verbs = rv_writer(a->verbs, sizeof(a->verbs))};
+	struct rvd_reading r = {.verbs = rv_writer(a->verbs, sizeof(a->verbs)),
+				.workers = rv_writer(a->workers, sizeof(a->workers))};
 
-	a->has_rvd =
-		rv_mp_take(&peek).kind == RV_MP_MAP &&
-		take_record(&c, rvd_fields, RV_ARRAY_NR(rvd_fields), 1u << 1, take_rvd_field, &r) &&
-		!r.verbs.bad;
+	a->has_rvd = rv_mp_take(&peek).kind == RV_MP_MAP &&
+		     take_record(&c, rvd_fields, RV_ARRAY_NR(rvd_fields), 1u << 1 | 1u << 2,
+				 take_rvd_field, &r) &&
+		     !r.verbs.bad && !r.workers.bad;
+	a->workers_len = a->has_rvd ? r.workers.len : 0;
 	a->rvd_version = a->has_rvd ? (uint32_t)r.version : 0;
 	a->verbs_len = a->has_rvd ? r.verbs.len : 0;
 }
@@ -429,14 +449,26 @@ static void encode_ucx(struct rv_writer *w, const struct rv_ucx_blob *b, struct 
 
 static void encode_rvd(struct rv_writer *w, const struct rv_address *a, struct value_buf *v)
 {
+	const uint8_t *worker;
+	size_t len, nr = rv_peer_workers_nr(a->workers, a->workers_len);
+
 	value_begin(v);
-	msgpack_pack_map(&v->pk, 1 + (size_t)(a->verbs_len > 0));
+	msgpack_pack_map(&v->pk, 1 + (size_t)(a->verbs_len > 0) + (nr > 0));
 	put_str(&v->pk, "v");
 	msgpack_pack_uint32(&v->pk, a->rvd_version);
 	if (a->verbs_len) {
 		put_str(&v->pk, "verbs");
 		msgpack_pack_bin(&v->pk, a->verbs_len);
 		msgpack_pack_bin_body(&v->pk, a->verbs, a->verbs_len);
+	}
+	if (nr) {
+		put_str(&v->pk, "workers");
+		msgpack_pack_array(&v->pk, nr);
+	}
+	for (size_t i = 0; i < nr; i++) {
+		worker = rv_peer_workers_at(a->workers, a->workers_len, i, &len);
+		msgpack_pack_bin(&v->pk, len);
+		msgpack_pack_bin_body(&v->pk, worker, len);
 	}
 	value_end(v, w, "rvd");
 }

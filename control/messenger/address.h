@@ -22,10 +22,12 @@
 #include "control/json/peer_info.h"
 #include "dataplane/base/bytes.h"
 
-#define RV_ADDRESS_TCP_MAX   16u
-#define RV_ADDRESS_HOST_MAX  256u
-#define RV_ADDRESS_UCX_MAX   4096u
-#define RV_ADDRESS_VERBS_MAX 512u
+#define RV_ADDRESS_TCP_MAX     16u
+#define RV_ADDRESS_HOST_MAX    256u
+#define RV_ADDRESS_UCX_MAX     4096u
+#define RV_ADDRESS_VERBS_MAX   512u
+/** Polling cores of a peer beyond its first. */
+#define RV_ADDRESS_WORKERS_MAX 63u
 
 /** First active-message id of the messenger over UCX; part of every blob. */
 #define RV_UCX_AM_ID_BASE 0x5645u
@@ -62,6 +64,9 @@ struct rv_address {
 	uint32_t rvd_version;
 	uint8_t verbs[RV_ADDRESS_VERBS_MAX]; /* the peer's verbs backend's own bytes */
 	size_t verbs_len;
+	/* UCX workers of its other polling cores, with ucx's incarnation; a list as in rv_peer_workers_add(). */
+	uint8_t workers[RV_ADDRESS_UCX_MAX];
+	size_t workers_len;
 };
 
 /**

@@ -703,6 +703,7 @@ static void told(struct rv_port *port, struct rv_cell *c)
 static bool tell_engines(struct rv_messenger *m, const struct rv_peer *p)
 {
 	struct tell *t = calloc(1, sizeof(*t));
+	size_t workers = rv_peer_workers_nr(p->fabric_addr, p->fabric_addr_len);
 	bool all = t != NULL;
 
 	if (!t)
@@ -726,8 +727,12 @@ static bool tell_engines(struct rv_messenger *m, const struct rv_peer *p)
 		msg = (void *)c->body;
 		*msg = (struct rv_msg_peer){
 			.engine = m->conf.engines->engine[i],
-			.peer = {p->worker, p->incarnation, t->addr, p->fabric_addr_len},
+			.peer = {.worker = p->worker, .incarnation = p->incarnation},
 		};
+		/* Each of our polling cores has one of the peer's to read from. */
+		if (workers)
+			msg->peer.addr = rv_peer_workers_at(t->addr, p->fabric_addr_len,
+							    i % workers, &msg->peer.addr_len);
 		c->run = rv_engine_run_peer;
 		c->done = told;
 		c->ctx = t;

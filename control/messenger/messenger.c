@@ -243,6 +243,23 @@ struct rv_peer *rv_messenger_peer(struct rv_messenger *m, uint64_t worker)
 	return p;
 }
 
+/* What a stock node publishes, and after it the workers of a node of ours that has more. */
+static int set_workers(struct rv_peer *p, const struct rv_address *a)
+{
+	size_t cap = a->ucx.worker_addr_len + a->workers_len + 2;
+	uint8_t *list = malloc(cap);
+	struct rv_writer w = rv_writer(list, cap);
+	int rc;
+
+	if (!list)
+		return -ENOMEM;
+	rv_peer_workers_add(&w, a->ucx.worker_addr, a->ucx.worker_addr_len);
+	rv_put_bytes(&w, a->workers, a->workers_len);
+	rc = rv_peer_set_fabric(p, a->ucx.incarnation, list, w.len);
+	free(list);
+	return rc;
+}
+
 int rv_messenger_learn(struct rv_messenger *m, struct rv_peer *p, const struct rv_peer_info *pi)
 {
 	struct rv_address *a = malloc(sizeof(*a));
@@ -266,8 +283,7 @@ int rv_messenger_learn(struct rv_messenger *m, struct rv_peer *p, const struct r
 	}
 	if (a->has_ucx)
 		p->frame_max = a->ucx.eager_max;
-	if (a->has_ucx && rv_peer_set_fabric(p, a->ucx.incarnation, a->ucx.worker_addr,
-					     a->ucx.worker_addr_len) == 1)
+	if (a->has_ucx && set_workers(p, a) == 1)
 		rv_messenger_tell_fabric(m, p);
 out:
 	free(a);

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dataplane/base/check.h"
+
 void rv_peers_fini(struct rv_peers *d, void (*forget)(struct rv_peer *))
 {
 	struct rv_peer *p;
@@ -50,6 +52,40 @@ void rv_peers_del(struct rv_peers *d, struct rv_peer *p)
 struct rv_peer *rv_peers_next(const struct rv_peers *d, size_t *pos)
 {
 	return rv_map64_next(&d->by_worker, pos);
+}
+
+void rv_peer_workers_add(struct rv_writer *w, const uint8_t *addr, size_t len)
+{
+	RV_CHECK(len > 0 && len <= UINT16_MAX);
+	rv_put_le(w, len, 2);
+	rv_put_bytes(w, addr, len);
+}
+
+const uint8_t *rv_peer_workers_at(const uint8_t *list, size_t list_len, size_t i, size_t *len)
+{
+	struct rv_cursor c = rv_cursor(list, list_len);
+
+	while (rv_cursor_left(&c)) {
+		size_t n = rv_take_le16(&c);
+		const uint8_t *addr = rv_take_bytes(&c, n);
+
+		if (c.bad)
+			return NULL;
+		if (!i--) {
+			*len = n;
+			return addr;
+		}
+	}
+	return NULL;
+}
+
+size_t rv_peer_workers_nr(const uint8_t *list, size_t list_len)
+{
+	size_t nr = 0, len;
+
+	while (rv_peer_workers_at(list, list_len, nr, &len))
+		nr++;
+	return nr;
 }
 
 int rv_peer_set_fabric(struct rv_peer *p, uint64_t incarnation, const uint8_t *addr, size_t len)

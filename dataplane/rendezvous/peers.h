@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "dataplane/base/bytes.h"
 #include "dataplane/base/map64.h"
 
 #define RV_PEER_HOST 256
@@ -29,7 +30,8 @@ struct rv_peer {
 	char host[RV_PEER_HOST]; /* TCP; empty: none known */
 	uint16_t port;
 	uint64_t incarnation; /* of its fabric address */
-	uint8_t *fabric_addr; /* heap; NULL: none that is of use to us */
+	/* Its workers, the first its main one (rv_peer_workers_add); heap; NULL: none that is of use to us. */
+	uint8_t *fabric_addr;
 	size_t fabric_addr_len;
 	uint32_t frame_max; /* longest frame it takes over the fabric; 0: no messages go that way */
 	bool fabric_untold; /* some engine does not have it yet */
@@ -53,7 +55,18 @@ void rv_peers_del(struct rv_peers *d, struct rv_peer *p);
 /** By name, instance text or address is for callers: walk with *@pos = 0. */
 struct rv_peer *rv_peers_next(const struct rv_peers *d, size_t *pos);
 
-/** Replace the fabric address. @return 1 if it changed, 0 if it did not, -ENOMEM */
+/*
+ * A list of workers' addresses in one buffer: u16le length and address, one after another. A peer with several
+ * polling cores has a worker on each, and ours spread over them.
+ */
+
+/** Append one of 1 to 65,535 bytes. */
+void rv_peer_workers_add(struct rv_writer *w, const uint8_t *addr, size_t len);
+size_t rv_peer_workers_nr(const uint8_t *list, size_t list_len);
+/** The @i-th, borrowed; NULL: there are not so many. */
+const uint8_t *rv_peer_workers_at(const uint8_t *list, size_t list_len, size_t i, size_t *len);
+
+/** Replace the fabric addresses, a list of workers. @return 1 if it changed, 0 if it did not, -ENOMEM */
 int rv_peer_set_fabric(struct rv_peer *p, uint64_t incarnation, const uint8_t *addr, size_t len);
 
 #endif

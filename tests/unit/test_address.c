@@ -2,6 +2,7 @@
 
 #include "dataplane/base/err.h"
 #include "dataplane/base/units.h"
+#include "dataplane/rendezvous/peers.h"
 #include "tests/unit/exact.h"
 
 static struct rv_address addr; /* too large for the stack */
@@ -360,6 +361,39 @@ static void our_own_key_survives_a_round_trip(void **state)
 	assert_int_equal(rv_address_encode(&w, &a), -EINVAL);
 }
 
+static void the_workers_of_other_cores_travel_in_our_own_key(void **state)
+{
+	static struct rv_address a;
+	uint8_t out[512], list[64];
+	struct rv_writer w = rv_writer(list, sizeof(list));
+	const uint8_t *one;
+	size_t len;
+
+	(void)state;
+	rv_peer_workers_add(&w, (const uint8_t *)"second", 6);
+	rv_peer_workers_add(&w, (const uint8_t *)"3", 1);
+	a = (struct rv_address){.has_ucx = true,
+				.ucx = {2, 4096, 7, (const uint8_t *)"first", 5},
+				.has_rvd = true,
+				.rvd_version = 1,
+				.workers_len = w.len};
+	memcpy(a.workers, list, w.len);
+	w = rv_writer(out, sizeof(out));
+	assert_int_equal(rv_address_encode(&w, &a), 0);
+	assert_int_equal(rv_address_decode(out, w.len, 2, &addr), 0);
+	assert_int_equal(rv_peer_workers_nr(addr.workers, addr.workers_len), 2);
+	one = rv_peer_workers_at(addr.workers, addr.workers_len, 0, &len);
+	assert_int_equal(len, 6);
+	assert_memory_equal(one, "second", 6);
+	one = rv_peer_workers_at(addr.workers, addr.workers_len, 1, &len);
+	assert_int_equal(len, 1);
+	assert_memory_equal(one, "3", 1);
+	assert_null(rv_peer_workers_at(addr.workers, addr.workers_len, 2, &len));
+	/* A list that is cut gives no worker that is not whole. */
+	for (size_t n = 0; n < addr.workers_len; n++)
+		assert_int_equal(rv_peer_workers_nr(addr.workers, n), n >= 8 ? 1 : 0);
+}
+
 static void our_own_key_may_grow_and_may_be_broken(void **state)
 {
 	static const struct {
@@ -375,6 +409,12 @@ static void our_own_key_may_grow_and_may_be_broken(void **state)
 		{"82a17601a17602", false},
 		{"82a17601a57665726273c401ff", true},
 		{"82a17601a576657262730f", false},
+		/* workers: none, one, one that is empty, no list, an element that is no byte string */
+		{"82a17601a7776f726b65727390", true},
+		{"82a17601a7776f726b65727391c401ff", true},
+		{"82a17601a7776f726b65727391c400", false},
+		{"82a17601a7776f726b657273c401ff", false},
+		{"82a17601a7776f726b65727391c0", false},
 	};
 
 	(void)state;
@@ -434,6 +474,7 @@ int main(void)
 		cmocka_unit_test(a_blob_cut_anywhere_is_refused),
 		cmocka_unit_test(a_worker_address_that_is_too_long_is_refused),
 		cmocka_unit_test(our_own_key_survives_a_round_trip),
+		cmocka_unit_test(the_workers_of_other_cores_travel_in_our_own_key),
 		cmocka_unit_test(our_own_key_may_grow_and_may_be_broken),
 		cmocka_unit_test(of_two_equal_keys_the_last_counts),
 		cmocka_unit_test(msgpack_peer_info_survives_a_round_trip),
