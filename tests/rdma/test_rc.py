@@ -3,6 +3,7 @@
 
 Runs inside scripts/rdma-vm."""
 import fcntl
+import re
 import threading
 
 from rdmatest import *
@@ -142,6 +143,15 @@ def test_a_link_that_is_down_for_two_seconds_costs_time_and_no_bytes():
             except Refused:
                 return False
         eventually(again, 10, "RDMA after the link came back")
+
+
+def test_damaged_keys_never_crash_a_consumer():
+    p = subprocess.run([os.path.join(BUILD, "tests", "unit", "test_ucx_fabric"), "damaged_keys*"], stdout=subprocess.PIPE,
+                       stderr=subprocess.PIPE, timeout=300, env=dict(os.environ, RV_TEST_UCX_NATIVE="1", UCX_MEM_EVENTS="n",
+                                                                     UCX_NET_DEVICES="rxe0:1"))
+    out = (p.stdout + p.stderr).decode(errors="replace")
+    assert p.returncode == 0 and "PASSED  ] 1 test" in out, out[-2000:]
+    print("# " + re.search(r"\d+ keys: .*", out).group(0), flush=True)
 
 
 def test_with_packets_lost_every_byte_arrives():

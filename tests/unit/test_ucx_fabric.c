@@ -4,6 +4,7 @@
  */
 #include <setjmp.h>
 #include <signal.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,6 +29,7 @@
 #define BIG     RV_MIB(64)
 #define LIMIT   (native() ? RV_SEC(120) : RV_SEC(20)) /* a dead queue pair is noticed late */
 #define PENDING 1
+#define KEYS    (native() ? 2000u : 100000u)
 
 struct side {
 	struct rv_fabric *f;
@@ -317,6 +319,15 @@ static void many_gets_may_be_outstanding(void **s)
 	assert_memory_equal(f->src, f->dst, MANY * len);
 }
 
+static uint64_t next_random(uint64_t *s)
+{
+	uint64_t x = *s += 0x9e3779b97f4a7c15ULL;
+
+	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ULL;
+	x = (x ^ x >> 27) * 0x94d049bb133111ebULL;
+	return x ^ x >> 31;
+}
+
 static void get_with_key(struct fixture *f, const uint8_t *key, size_t len, int want)
 {
 	struct rv_fabric_map saved = *f->src_map;
@@ -349,6 +360,68 @@ static void a_wrong_key_is_refused(void **s)
 	memcpy(key, "\x01\0\0\0\0\0\0\0\0\x04\xaa\xbb\xcc\xdd\x80\x00\x30\x40\xff", 19);
 	get_with_key(f, key, 19, -EPROTO);
 	get_and_compare(f, 4096);
+}
+
+/* Keys as rc_v owners pack them, and our own; each damaged somewhere, cut, or padded. */
+static size_t damaged_key(struct fixture *f, uint64_t *rng, uint8_t *key)
+{
+	static const uint8_t device[] = {1,    0, 0, 0, 0, 0,    0,    0,    0,    4,
+					 0xaa, 1, 2, 3, 0, 0x80, 0x00, 0x30, 0x40, 0xff};
+	static const uint8_t two[] = {5, 0, 0, 0, 0, 0, 0, 0, 0, 4, 1, 2,
+				      3, 4, 8, 1, 2, 3, 4, 5, 6, 7, 8, 0xff};
+	const uint8_t *from[] = {f->src_map->key, device, two};
+	const size_t lens[] = {f->src_map->key_len, sizeof(device), sizeof(two)};
+	unsigned which = (unsigned)(next_random(rng) % 3),
+		 damage = (unsigned)(next_random(rng) % 4);
+	size_t len = lens[which];
+
+	memcpy(key, from[which], len);
+	for (uint64_t n = 1 + next_random(rng) % 3; n; n--) {
+		if (damage == 0)
+			key[next_random(rng) % len] ^= (uint8_t)(1u << next_random(rng) % 8);
+		else if (damage == 1)
+			key[next_random(rng) % len] = (uint8_t)next_random(rng);
+	}
+	if (damage == 2)
+		len = next_random(rng) % (len + 1);
+	for (uint64_t n = damage == 3 ? 1 + next_random(rng) % 40 : 0; n; n--)
+		key[len++] = (uint8_t)(next_random(rng) % 3 ? next_random(rng) : 0xff);
+	return len;
+}
+
+/* No key crashes us: it is refused, or the GET ends, once; and the next honest one is right. */
+static void damaged_keys_are_refused_or_their_gets_end(void **s)
+{
+	struct fixture *f = *s;
+	uint64_t rng = 42, refused = 0, failed = 0, done = 0;
+
+	connect_sides(f);
+	rv_log_set_level(RV_LOG_ERROR);
+	for (unsigned i = 0; i < KEYS; i++) {
+		struct rv_fabric_map saved = *f->src_map;
+		int rc;
+
+		f->src_map->key_len = damaged_key(f, &rng, f->src_map->key);
+		rc = post(f, &reads[0], 0, 4096);
+		*f->src_map = saved;
+		if (rc) {
+			refused++;
+			assert_int_equal(reads[0].dones, 0);
+			continue;
+		}
+		STEP_UNTIL(f, reads[0].dones);
+		assert_int_equal(reads[0].dones, 1);
+		*(reads[0].rc ? &failed : &done) += 1;
+		if (reads[0].rc)
+			connect_sides(f);
+		if (i % 4096 == 0)
+			get_and_compare(f, 4096);
+	}
+	get_and_compare(f, 4096);
+	print_message("# %u keys: %" PRIu64 " refused, %" PRIu64 " gets failed, %" PRIu64 " read\n",
+		      KEYS, refused, failed, done);
+	assert_true(refused > KEYS / 4);
+	rv_log_set_level(RV_LOG_WARN);
 }
 
 static void an_address_of_no_use_is_refused(void **s)
@@ -638,7 +711,8 @@ static void no_signal_handler_of_ucx_stays(void **s)
 	assert_true(sa.sa_handler == SIG_DFL);
 }
 
-int main(void)
+/* Only the test named, if one is. */
+int main(int argc, char **argv)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
@@ -646,6 +720,7 @@ int main(void)
 		TEST(bandwidth_of_64_mib),
 		TEST(many_gets_may_be_outstanding),
 		TEST(a_wrong_key_is_refused),
+		TEST(damaged_keys_are_refused_or_their_gets_end),
 		TEST(an_address_of_no_use_is_refused),
 		TEST(an_unknown_peer_has_no_state),
 		TEST(the_state_begins_the_wire_up),
@@ -666,6 +741,8 @@ int main(void)
 		cmocka_unit_test(auto_takes_no_emulated_lane),
 	};
 
+	if (argc > 1)
+		cmocka_set_test_filter(argv[1]);
 	unsetenv("UCX_TLS");
 	if (!native())
 		unsetenv("UCX_NET_DEVICES");
