@@ -64,8 +64,8 @@ class StockPeer:
         self._process = subprocess.Popen(
             [binary], stdin=subprocess.PIPE, bufsize=0,
             stdout=subprocess.PIPE, stderr=log or subprocess.DEVNULL,
-            env=dict(os.environ, VELO_PEER_LOG=log_level, VELO_PEER_TRANSPORTS=transports, UCX_TLS="tcp",
-                     **(env or {})))
+            env={**os.environ, "VELO_PEER_LOG": log_level, "VELO_PEER_TRANSPORTS": transports, "UCX_TLS": "tcp",
+                 **(env or {})})
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._process.stdout, selectors.EVENT_READ)
         try:
