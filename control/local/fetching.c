@@ -62,6 +62,18 @@ void rv_session_end_leases(struct session *s)
 
 /* GET */
 
+#define GET_RETRY_NS RV_MS(1)
+
+/* Every record of the engine, or every cell, is in use: it has its turn when others are done. */
+static void get_later(struct pending *p)
+{
+	struct rv_local *l = p->s->local;
+
+	rv_list_push(&l->waiting_gets, &p->link);
+	if (!l->get_retry.timer.armed)
+		rv_task_at(l->conf.reactor, &l->get_retry, l->conf.reactor->now_ns + GET_RETRY_NS);
+}
+
 static void got(struct rv_port *port, struct rv_cell *c)
 {
 	struct pending *p = c->ctx;
@@ -72,6 +84,10 @@ static void got(struct rv_port *port, struct rv_cell *c)
 	int fd = -1;
 
 	rv_cell_free(port, c);
+	if (m.rc == -EAGAIN) {
+		get_later(p);
+		return;
+	}
 	if (m.rc) {
 		rv_pending_refuse(p, m.rc, m.text);
 		return;
@@ -112,11 +128,14 @@ static uint64_t deadline_of(const struct session *s, const struct rv_local_req *
 static void start_get(struct pending *p)
 {
 	struct session *s = p->s;
-	struct rv_cell *c = rv_pending_cell(p);
+	struct rv_cell *c = rv_cell_alloc(rv_session_port(s));
 	struct rv_msg_get *m;
 
-	if (!c)
+	if (!c) {
+		get_later(p);
 		return;
+	}
+	c->ctx = p;
 	m = (void *)c->body;
 	*m = (struct rv_msg_get){
 		.engine = s->home,
@@ -130,6 +149,27 @@ static void start_get(struct pending *p)
 	c->run = rv_engine_run_get;
 	c->done = got;
 	rv_engine_send(rv_session_port(s), m->engine, c);
+}
+
+void rv_local_retry_gets(struct rv_reactor *r, struct rv_task *t)
+{
+	struct rv_local *l = RV_CONTAINER(t, struct rv_local, get_retry);
+	struct rv_list now, *it;
+
+	rv_list_init(&now);
+	rv_list_splice(&now, &l->waiting_gets);
+	while ((it = rv_list_pop(&now))) {
+		struct pending *p = RV_LIST_ENTRY(it, struct pending, link);
+
+		if (!p->s->open)
+			rv_pending_refuse(p, -ECONNRESET, NULL);
+		else if (p->deadline_ns <= r->now_ns)
+			rv_pending_refuse(p, -ETIMEDOUT, "too many gets were under way here");
+		else if (p->patience_ns <= r->now_ns)
+			rv_pending_refuse(p, -EAGAIN, "too many gets under way here");
+		else
+			start_get(p);
+	}
 }
 
 /* METADATA, REF, DETACH, RELEASE, DROP: on this node by message, elsewhere by call. */
@@ -347,6 +387,7 @@ void rv_session_op(struct session *s, unsigned op, const struct rv_local_req *rq
 	if (!p)
 		return;
 	p->deadline_ns = deadline_of(s, rq);
+	p->patience_ns = rv_sat_add(s->local->conf.reactor->now_ns, s->local->conf.call_timeout_ns);
 	if (op == RV_LOCAL_DETACH || op == RV_LOCAL_RELEASE)
 		lease_forget(s, (struct rv_handle){rq->worker, rq->local}, rq->lease_id);
 	if (rq->host[0] && rq->worker != s->local->conf.worker)

@@ -64,6 +64,7 @@ struct pending *rv_pending_new(struct session *s, unsigned op, const struct rv_l
 		rv_session_refuse(s, rq, op, -ENOMEM, "out of memory");
 		return NULL;
 	}
+	rv_list_init(&p->link);
 	p->s = s;
 	p->op = op;
 	p->rq = *rq;
@@ -382,6 +383,8 @@ struct rv_local *rv_local_create(const struct rv_local_conf *conf)
 		return NULL;
 	l->conf = *conf;
 	l->retry.fn = rv_local_pay_owed;
+	l->get_retry.fn = rv_local_retry_gets;
+	rv_list_init(&l->waiting_gets);
 	rv_list_init(&l->sessions);
 	rv_list_init(&l->owed);
 	return l;

@@ -74,10 +74,12 @@ struct session {
 
 /** A request that is answered later. */
 struct pending {
+	struct rv_list link; /* GETs that wait for room in their engine */
 	struct session *s;
 	unsigned op;
 	struct rv_local_req rq;
 	uint64_t deadline_ns;
+	uint64_t patience_ns; /* GET: how long it waits for room */
 };
 
 /** What a session leaves behind; waits for a cell (owed.c). */
@@ -105,6 +107,8 @@ struct rv_local {
 	struct rv_list sessions;
 	struct rv_list owed;
 	struct rv_task retry;
+	struct rv_list waiting_gets; /* struct pending */
+	struct rv_task get_retry;
 	uint64_t last_session;
 	uint64_t pending;
 	bool stopping;
@@ -184,6 +188,8 @@ void rv_session_op(struct session *s, unsigned op, const struct rv_local_req *rq
 void rv_session_peer_add(struct session *s, const struct rv_local_req *rq, const uint8_t *payload,
 			 size_t len);
 void rv_session_peer_info(struct session *s, const struct rv_local_req *rq);
+/** The task of waiting_gets. */
+void rv_local_retry_gets(struct rv_reactor *r, struct rv_task *t);
 /** Detach every lease the session still has. */
 void rv_session_end_leases(struct session *s);
 

@@ -95,6 +95,29 @@ def stress(ucx):
         assert a.stop() == 0 and b.stop() == 0
 
 
+def test_more_gets_than_a_node_does_at_once_have_their_turn():
+    data = pattern(3000)
+    with Daemon("a", ucx=True) as a, Daemon("b", ucx=True) as b:
+        ca, sessions = a.client(), [b.client() for _ in range(3)]
+        h = ca.put(data)
+        for c in sessions:
+            for _ in range(1500):
+                c.send(GET, worker=h[0], local=h[1], host="127.0.0.1", port=a.tcp)
+        for c in sessions:
+            for _ in range(1500):
+                rep = c.recv()
+                assert rep["rc"] == 0 and rep["len"] == 3000, (rep["rc"], rep["payload"])
+                c.free(rep)
+            c.close()
+        ca.call(DROP, worker=h[0], local=h[1])
+        ca.close()
+        for d in (a, b):
+            c = d.client()
+            eventually(lambda: not c.list("status")["used_bytes"] and not c.list("leases").get("leases"), what="everything back")
+            c.close()
+        assert a.stop() == 0 and b.stop() == 0
+
+
 def test_chunked_under_stress():
     stress(False)
 
