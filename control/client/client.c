@@ -205,6 +205,7 @@ int rv_open(const char *socket, struct rv_client **out)
 		goto err_free;
 	c->pid = getpid();
 	rv_wire_init(&c->wire, fd);
+	rv_async_init(&c->async);
 	pthread_mutex_init(&c->serve_lock, NULL);
 	pthread_cond_init(&c->served, NULL);
 	rv_list_init(&c->handlers);
@@ -215,6 +216,7 @@ int rv_open(const char *socket, struct rv_client **out)
 	return 0;
 
 err_wire:
+	rv_async_fini(c);
 	rv_wire_fini(&c->wire);
 err_free:
 	free(c);
@@ -226,11 +228,12 @@ void rv_close(struct rv_client *c)
 	if (!c)
 		return;
 	if (getpid() != c->pid) {
-		/* The parent's locks and maps may have been in any state: only the descriptor is ours. */
-		close(c->wire.fd);
+		/* The parent's locks and maps may have been in any state: only the descriptors are ours. */
+		rv_wire_close_fds(&c->wire);
 		return;
 	}
 	rv_client_stop_serving(c);
+	rv_async_fini(c);
 	rv_wire_fini(&c->wire);
 	pthread_cond_destroy(&c->served);
 	pthread_mutex_destroy(&c->serve_lock);

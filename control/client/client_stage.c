@@ -8,48 +8,81 @@
 
 /* Staging. */
 
-static int alloc(struct rv_client *c, uint64_t len, uint32_t flags,
-		 const struct rv_client_budget *b, struct rv_buf *buf)
+struct rv_call *rv_client_alloc_call(uint64_t len, uint32_t flags)
 {
 	struct rv_call *call = rv_client_call(RV_LOCAL_ALLOC);
-	int rc;
 
 	if (!call)
-		return -ENOMEM;
+		return NULL;
 	call->rq.len = len;
 	call->rq.flags = flags;
-	rc = rv_client_ask(c, call, NULL, 0, b);
-	if (rc)
-		return rc;
-	if (call->rep.len < len || (len && flags & RV_LOCAL_SHARED && !call->arena)) {
-		rv_wire_give_up(&c->wire, call); /* which gives the buffer back */
+	return call;
+}
+
+int rv_client_take_alloc(struct rv_client *c, const struct rv_call *call, struct rv_buf *buf)
+{
+	uint64_t len = call->rq.len;
+
+	if (call->rep.len < len || (len && call->rq.flags & RV_LOCAL_SHARED && !call->arena))
 		return rv_client_fail(-EPROTO, "the daemon gave a buffer that is too short");
-	}
 	*buf = rv_client_buf(c, call);
 	buf->len = len;
-	rv_call_free(call);
 	return 0;
 }
 
-static int commit(struct rv_client *c, const struct rv_buf *buf, const struct rv_opts *o,
-		  const struct rv_client_budget *b, struct rv_handle *handle)
+static int alloc(struct rv_client *c, uint64_t len, uint32_t flags,
+		 const struct rv_client_budget *b, struct rv_buf *buf)
 {
-	struct rv_call *call = rv_client_call(RV_LOCAL_COMMIT);
+	struct rv_call *call = rv_client_alloc_call(len, flags);
 	int rc;
 
 	if (!call)
 		return -ENOMEM;
+	rc = rv_client_ask(c, call, NULL, 0, b);
+	if (rc)
+		return rc;
+	rc = rv_client_take_alloc(c, call, buf);
+	if (rc)
+		rv_wire_give_up(&c->wire, call); /* which gives the buffer back */
+	else
+		rv_call_free(call);
+	return rc;
+}
+
+struct rv_call *rv_client_commit_call(const struct rv_buf *buf, const struct rv_opts *o)
+{
+	struct rv_call *call = rv_client_call(RV_LOCAL_COMMIT);
+
+	if (!call)
+		return NULL;
 	call->rq.token = buf->token;
 	call->rq.len = buf->len;
 	call->rq.ttl_ns = o->ttl_ns;
 	call->rq.refs = o->refs;
 	call->rq.flags = o->session ? RV_LOCAL_SESSION : 0;
-	rc = rv_client_ask(c, call, NULL, 0, b);
-	if (rc)
-		return rc;
+	return call;
+}
+
+void rv_client_take_commit(const struct rv_call *call, const struct rv_buf *buf,
+			   const struct rv_opts *o, struct rv_handle *handle)
+{
 	*handle = (struct rv_handle){call->rep.worker, call->rep.local};
 	if (o->how)
 		*o->how = (struct rv_how){.pinned = call->rep.pinned, .plain = buf->plain};
+}
+
+static int commit(struct rv_client *c, const struct rv_buf *buf, const struct rv_opts *o,
+		  const struct rv_client_budget *b, struct rv_handle *handle)
+{
+	struct rv_call *call = rv_client_commit_call(buf, o);
+	int rc;
+
+	if (!call)
+		return -ENOMEM;
+	rc = rv_client_ask(c, call, NULL, 0, b);
+	if (rc)
+		return rc;
+	rv_client_take_commit(call, buf, o, handle);
 	rv_call_free(call);
 	return 0;
 }
@@ -75,6 +108,13 @@ static int write_all(struct rv_client *c, struct rv_call *call, const uint8_t *d
 }
 
 /* WRITE is answered only when it fails, and before the COMMIT that follows it. */
+int rv_client_check_write(struct rv_client *c, struct rv_call *write)
+{
+	if (!rv_wire_done(&c->wire, write))
+		return 0;
+	return rv_client_fail(write->rc ? write->rc : -EPROTO, "%s", write->text);
+}
+
 static int fill_and_commit(struct rv_client *c, struct rv_buf *buf, const void *data,
 			   const struct rv_opts *o, const struct rv_client_budget *b,
 			   struct rv_handle *handle)
@@ -89,12 +129,9 @@ static int fill_and_commit(struct rv_client *c, struct rv_buf *buf, const void *
 	rc = write_all(c, call, data, buf->len, b);
 	if (!rc)
 		rc = commit(c, buf, o, b, &h);
-	if (!rc && rv_wire_done(&c->wire, call)) {
-		struct rv_local_req drop = {.worker = h.worker, .local = h.local};
-
-		rv_wire_post(&c->wire, RV_LOCAL_DROP, &drop);
-		rc = rv_client_fail(call->rc ? call->rc : -EPROTO, "%s", call->text);
-	}
+	if (!rc && (rc = rv_client_check_write(c, call)))
+		rv_wire_post(&c->wire, RV_LOCAL_DROP,
+			     &(struct rv_local_req){.worker = h.worker, .local = h.local});
 	rv_wire_give_up(&c->wire, call);
 	if (!rc)
 		*handle = h;
@@ -121,6 +158,89 @@ static int register_copy(struct rv_client *c, const void *data, uint64_t len, ui
 	if (rc)
 		rv_wire_post(&c->wire, RV_LOCAL_FREE, &(struct rv_local_req){.token = buf.token});
 	return rc;
+}
+
+/* The same without waiting: ALLOC, then WRITE and COMMIT in one go. */
+
+static void copied(struct rv_async *a, int rc)
+{
+	if (!rc && a->write)
+		rc = rv_client_check_write(a->c, a->write);
+	if (!rc) {
+		a->token = 0;
+		rv_client_take_commit(a->call, &a->buf, &a->o, &a->staged);
+	}
+	a->staged_then(a, rc);
+}
+
+static void got_buffer(struct rv_async *a, int rc)
+{
+	struct rv_call *commit;
+
+	if (!rc)
+		rc = rv_client_take_alloc(a->c, a->call, &a->buf);
+	if (rc) {
+		a->staged_then(a, rc);
+		return;
+	}
+	a->token = a->buf.token;
+	commit = rv_client_commit_call(&a->buf, &a->o);
+	if (a->len) {
+		struct rv_call *write = rv_client_call(RV_LOCAL_WRITE);
+
+		if (write)
+			write->rq.token = a->token;
+		rv_async_step_write(a, write, a->data, a->len, commit, copied);
+	} else {
+		rv_async_step(a, commit, NULL, 0, copied);
+	}
+}
+
+int rv_client_stage_nb(struct rv_async *a, uint32_t flags, rv_async_fn *then)
+{
+	a->staged_then = then;
+	return rv_async_begin(a, rv_client_alloc_call(a->len, flags), NULL, 0, got_buffer);
+}
+
+static void registered(struct rv_async *a, int rc)
+{
+	if (!rc) {
+		*a->handle = a->staged;
+		a->staged.local = 0; /* the caller's */
+	}
+	rv_async_end(a, rc);
+}
+
+static int register_copy_nb(struct rv_client *c, const void *data, uint64_t len, uint32_t flags,
+			    const struct rv_opts *opts, struct rv_handle *handle, rv_done_fn *done,
+			    void *user)
+{
+	struct rv_async *a;
+	int rc = rv_async_new(c, opts, done, user, &a);
+
+	if (rc)
+		return rc;
+	if (!handle || (!data && len))
+		return rv_async_drop(a, rv_client_fail(-EINVAL, "no data, or nowhere to put the "
+								"handle"));
+	a->data = data;
+	a->len = len;
+	a->handle = handle;
+	return rv_client_stage_nb(a, flags, registered);
+}
+
+int rv_register_data_nb(struct rv_client *c, const void *data, uint64_t len,
+			const struct rv_opts *opts, struct rv_handle *handle, rv_done_fn *done,
+			void *user)
+{
+	return register_copy_nb(c, data, len, RV_LOCAL_PLAIN, opts, handle, done, user);
+}
+
+int rv_register_data_pinned_nb(struct rv_client *c, const void *data, uint64_t len,
+			       const struct rv_opts *opts, struct rv_handle *handle,
+			       rv_done_fn *done, void *user)
+{
+	return register_copy_nb(c, data, len, 0, opts, handle, done, user);
 }
 
 int rv_register_data(struct rv_client *c, const void *data, uint64_t len,
@@ -154,6 +274,69 @@ int rv_alloc_pinned(struct rv_client *c, uint64_t len, struct rv_buf *buf)
 	return alloc(c, len, RV_LOCAL_SHARED, &b, buf);
 }
 
+static void allocated(struct rv_async *a, int rc)
+{
+	if (!rc)
+		rc = rv_client_take_alloc(a->c, a->call, a->caller_buf);
+	rv_async_end(a, rc);
+}
+
+int rv_alloc_pinned_nb(struct rv_client *c, uint64_t len, struct rv_buf *buf, rv_done_fn *done,
+		       void *user)
+{
+	struct rv_async *a;
+	int rc = rv_async_new(c, NULL, done, user, &a);
+
+	if (rc)
+		return rc;
+	if (!buf)
+		return rv_async_drop(a, rv_client_fail(-EINVAL, "nowhere to put the buffer"));
+	a->caller_buf = buf;
+	return rv_async_begin(a, rv_client_alloc_call(len, RV_LOCAL_SHARED), NULL, 0, allocated);
+}
+
+static int check_buf(const struct rv_client *c, const struct rv_buf *buf,
+		     const struct rv_handle *handle)
+{
+	if (!buf || !handle || buf->client != c || !buf->token)
+		return rv_client_fail(-EINVAL,
+				      "no buffer of this session, or nowhere to put the handle");
+	return 0;
+}
+
+/* The daemon has the memory now. */
+static void let_go(struct rv_client *c, struct rv_buf *buf)
+{
+	if (buf->arena)
+		rv_wire_drop_arena(&c->wire, buf->arena);
+	memset(buf, 0, sizeof(*buf));
+}
+
+static void committed(struct rv_async *a, int rc)
+{
+	if (!rc) {
+		rv_client_take_commit(a->call, a->caller_buf, &a->o, a->handle);
+		let_go(a->c, a->caller_buf);
+	}
+	rv_async_end(a, rc);
+}
+
+int rv_register_pinned_nb(struct rv_client *c, struct rv_buf *buf, const struct rv_opts *opts,
+			  struct rv_handle *handle, rv_done_fn *done, void *user)
+{
+	struct rv_async *a;
+	int rc = rv_async_new(c, opts, done, user, &a);
+
+	if (rc)
+		return rc;
+	rc = check_buf(c, buf, handle);
+	if (rc)
+		return rv_async_drop(a, rc);
+	a->caller_buf = buf;
+	a->handle = handle;
+	return rv_async_begin(a, rv_client_commit_call(buf, &a->o), NULL, 0, committed);
+}
+
 int rv_register_pinned(struct rv_client *c, struct rv_buf *buf, const struct rv_opts *opts,
 		       struct rv_handle *handle)
 {
@@ -161,19 +344,15 @@ int rv_register_pinned(struct rv_client *c, struct rv_buf *buf, const struct rv_
 	struct rv_client_budget b;
 	int rc = rv_client_check(c);
 
+	if (!rc)
+		rc = check_buf(c, buf, handle);
 	if (rc)
 		return rc;
-	if (!buf || !handle || buf->client != c || !buf->token)
-		return rv_client_fail(-EINVAL,
-				      "no buffer of this session, or nowhere to put the handle");
 	b = rv_client_budget_of(c, o);
 	rc = commit(c, buf, o, &b, handle);
-	if (rc)
-		return rc;
-	if (buf->arena)
-		rv_wire_drop_arena(&c->wire, buf->arena);
-	memset(buf, 0, sizeof(*buf));
-	return 0;
+	if (!rc)
+		let_go(c, buf);
+	return rc;
 }
 
 void rv_buf_free(struct rv_buf *buf)

@@ -171,10 +171,11 @@ struct rv_result {
 int rv_open(const char *socket, struct rv_client **out);
 
 /**
- * End a session. Its buffers and views become invalid; NULL is fine. In a forked child it only
- * forgets the parent's session.
+ * End a session. Its buffers and views become invalid; NULL is fine. Asynchronous calls that are
+ * still outstanding end with -ECANCELED: each done() runs inside this call. What such a call did at
+ * its owner is unknown. In a forked child it only forgets the parent's session.
  *
- * @thread any, while no other call on @c is running
+ * @thread any but inside a done(), while no other call on @c is running
  */
 void rv_close(struct rv_client *c);
 
@@ -609,6 +610,126 @@ int rv_call(struct rv_client *c, const char *peer, const char *name, const void 
 /** The names a peer serves, as JSON: {"handlers":[...]}. The caller frees it with rv_free(). @thread any */
 int rv_handlers(struct rv_client *c, const char *peer, const struct rv_opts *opts, char **json,
 		size_t *len);
+
+/*
+ * Asynchronous forms.
+ *
+ *   int fd = rv_event_fd(c);                      once, into poll, epoll or asyncio
+ *   rv_get_pinned_nb(c, handle, &opts, &buf, &lease, done, user);
+ *   poll(fd) --readable--> rv_progress(c) --> done(user, rc)
+ *
+ * Each takes what its blocking form takes, and does what that does, but returns at once:
+ *
+ * - 0: under way. done() is called exactly once, from rv_progress() or at the latest from rv_close(),
+ *   never from inside the call itself. Before it, on success, the outputs were written: their places,
+ *   and rv_opts.how, must stay valid until then (as with the blocking forms rv_get_into's *len is
+ *   written with -ERANGE too). @opts itself, handles, references, names and peers are copied.
+ * - a negative errno: it did not begin, and done() is not called. What every call can return, and
+ *   -EAGAIN: 16,384 requests wait for the daemon to read them; call rv_progress() and try again.
+ *
+ * Bytes to stage or send are borrowed until done(): they must neither change nor go before. On
+ * -ETIMEDOUT and -ECANCELED they are no longer looked at either. A timeout (rv_opts.timeout_ns, else
+ * rv_set_timeout()'s) holds for the whole call and completes it with -ETIMEDOUT; what a late answer
+ * brings is given back. If the daemon dies everything outstanding completes with -ENOTCONN.
+ *
+ * Blocking and asynchronous calls share a session freely: whichever thread reads an answer, the
+ * descriptor says so. Without a thread in rv_progress() or in a blocking call nothing moves.
+ *
+ * @cost of a call: a small allocation and, if the socket has room, one system call; never a wait.
+ * Two exceptions: a reference or peer whose host is a name, not an address, is looked up inside the
+ * call; and what rv_progress() does is said there.
+ */
+
+/**
+ * A call is done.
+ *
+ * @param rc  what the blocking form would have returned; if negative, rv_last_error() explains it
+ *            until the next call
+ *
+ * @thread of rv_progress() or rv_close(). It may make calls on the session, blocking ones too, but not
+ *         rv_close(); rv_progress() inside it does nothing. One runs at a time.
+ */
+typedef void rv_done_fn(void *user, int rc);
+
+/**
+ * The descriptor that polls readable when rv_progress() has something to do: an answer is there,
+ * whoever read it; the socket has room again for what waits; a deadline has passed.
+ *
+ * @return the descriptor, the session's until rv_close(): poll it, nothing else; or -EMFILE, -ENFILE
+ *
+ * @thread any   @cost O(1); the first time three descriptors are made
+ */
+int rv_event_fd(struct rv_client *c);
+
+/**
+ * Take what the daemon has sent, send what waits, and call done() for what has ended. Does not wait;
+ * at most 1,024 steps are taken in one call, then the descriptor stays readable.
+ *
+ * @return how many calls have ended; or a negative errno
+ *
+ * @thread any; a second thread waits until the first has come back
+ * @cost a handful of system calls and what the done() functions do. Copies are made here: of rv_get_nb
+ *       and rv_get_into_nb out of the daemon's memory, of rv_register_data_nb into the socket, as much
+ *       as it takes at a time (some 200 KiB)
+ */
+int rv_progress(struct rv_client *c);
+
+/** @cost the whole copy is made in rv_progress(), at the socket's pace: about 2 GB/s in all */
+int rv_register_data_nb(struct rv_client *c, const void *data, uint64_t len,
+			const struct rv_opts *opts, struct rv_handle *handle, rv_done_fn *done,
+			void *user);
+int rv_register_data_pinned_nb(struct rv_client *c, const void *data, uint64_t len,
+			       const struct rv_opts *opts, struct rv_handle *handle,
+			       rv_done_fn *done, void *user);
+int rv_alloc_pinned_nb(struct rv_client *c, uint64_t len, struct rv_buf *buf, rv_done_fn *done,
+		       void *user);
+/** Neither the buffer nor *buf may be touched until done(); on success *buf is then all zero. */
+int rv_register_pinned_nb(struct rv_client *c, struct rv_buf *buf, const struct rv_opts *opts,
+			  struct rv_handle *handle, rv_done_fn *done, void *user);
+
+int rv_metadata_nb(struct rv_client *c, struct rv_handle handle, struct rv_meta *meta,
+		   rv_done_fn *done, void *user);
+int rv_metadata_at_nb(struct rv_client *c, const struct rv_ref *ref, const struct rv_opts *opts,
+		      struct rv_meta *meta, rv_done_fn *done, void *user);
+
+/** @cost the copy is made in rv_progress() */
+int rv_get_nb(struct rv_client *c, struct rv_handle handle, const struct rv_opts *opts, void **data,
+	      uint64_t *len, uint64_t *lease, rv_done_fn *done, void *user);
+int rv_get_at_nb(struct rv_client *c, const struct rv_ref *ref, const struct rv_opts *opts,
+		 void **data, uint64_t *len, uint64_t *lease, rv_done_fn *done, void *user);
+int rv_get_pinned_nb(struct rv_client *c, struct rv_handle handle, const struct rv_opts *opts,
+		     struct rv_buf *buf, uint64_t *lease, rv_done_fn *done, void *user);
+int rv_get_pinned_at_nb(struct rv_client *c, const struct rv_ref *ref, const struct rv_opts *opts,
+			struct rv_buf *buf, uint64_t *lease, rv_done_fn *done, void *user);
+/** @cost the copy is made in rv_progress(); none into a buffer of rv_alloc_pinned() */
+int rv_get_into_nb(struct rv_client *c, struct rv_handle handle, const struct rv_opts *opts,
+		   void *dst, uint64_t cap, uint64_t *len, uint64_t *lease, rv_done_fn *done,
+		   void *user);
+int rv_get_into_at_nb(struct rv_client *c, const struct rv_ref *ref, const struct rv_opts *opts,
+		      void *dst, uint64_t cap, uint64_t *len, uint64_t *lease, rv_done_fn *done,
+		      void *user);
+
+int rv_ref_nb(struct rv_client *c, struct rv_handle handle, rv_done_fn *done, void *user);
+int rv_ref_at_nb(struct rv_client *c, const struct rv_ref *ref, const struct rv_opts *opts,
+		 rv_done_fn *done, void *user);
+int rv_detach_nb(struct rv_client *c, struct rv_handle handle, uint64_t lease, rv_done_fn *done,
+		 void *user);
+int rv_detach_at_nb(struct rv_client *c, const struct rv_ref *ref, uint64_t lease,
+		    const struct rv_opts *opts, rv_done_fn *done, void *user);
+int rv_release_nb(struct rv_client *c, struct rv_handle handle, uint64_t lease, rv_done_fn *done,
+		  void *user);
+int rv_release_at_nb(struct rv_client *c, const struct rv_ref *ref, uint64_t lease,
+		     const struct rv_opts *opts, rv_done_fn *done, void *user);
+int rv_drop_nb(struct rv_client *c, struct rv_handle handle, rv_done_fn *done, void *user);
+
+/** As rv_send(), rv_sync() and rv_call(); *reply is to be freed with rv_free(). */
+int rv_send_nb(struct rv_client *c, const char *peer, const char *name, const void *data,
+	       uint64_t len, const struct rv_opts *opts, rv_done_fn *done, void *user);
+int rv_sync_nb(struct rv_client *c, const char *peer, const char *name, const void *data,
+	       uint64_t len, const struct rv_opts *opts, rv_done_fn *done, void *user);
+int rv_call_nb(struct rv_client *c, const char *peer, const char *name, const void *data,
+	       uint64_t len, const struct rv_opts *opts, void **reply, uint64_t *reply_len,
+	       rv_done_fn *done, void *user);
 
 /* Administration: root's and the daemon's own user's, but for asking (-EPERM otherwise). */
 

@@ -1,11 +1,11 @@
-#include "control/client/wire.h"
+#include "control/client/wire_impl.h"
 
 #include <errno.h>
 #include <poll.h>
-#include <stdalign.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -17,8 +17,10 @@
 /* For what is sent without waiting for an answer. */
 #define POST_NS RV_SEC(5)
 
+/* How long who waits for room leaves the reading to another, before it looks whether it must read itself. */
+#define ROOM_SLICE_NS RV_MS(50)
+
 static const char text_closed[] = "the daemon closed the connection";
-static const char text_partial[] = "the daemon stopped reading in the middle of a request";
 
 /* Calls. */
 
@@ -31,6 +33,7 @@ struct rv_call *rv_call_new(uint8_t op)
 		return NULL;
 	call->op = op;
 	rv_list_init(&call->link);
+	rv_list_init(&call->waiting);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&call->changed, &attr);
@@ -52,23 +55,38 @@ static void set_text(char out[RV_WIRE_TEXT], const char *text)
 	snprintf(out, RV_WIRE_TEXT, "%s", text);
 }
 
+/* rv_event_fd() is to be seen. Under the lock. */
+void rv_wire_kick(struct rv_wire *w)
+{
+	uint64_t one = 1;
+
+	if (w->ep < 0 || w->kicked)
+		return;
+	w->kicked = write(w->event, &one, sizeof(one)) == sizeof(one);
+}
+
 /* The call has ended, one way or the other. Under the lock. */
 static void settle(struct rv_wire *w, struct rv_call *call, int rc, const char *text)
 {
 	rv_map64_del(&w->calls, call->rq.id);
 	rv_list_del(&call->link);
+	w->async_nr -= call->async;
 	call->rc = rc;
 	if (text)
 		set_text(call->text, text);
 	call->done = true;
-	if (call->given_up)
+	if (call->given_up) {
 		rv_list_push(&w->undo, &call->link);
-	else
+	} else if (call->async) {
+		rv_list_push(&w->ready, &call->link);
+		rv_wire_kick(w);
+	} else {
 		pthread_cond_signal(&call->changed);
+	}
 }
 
 /* Nothing works any more: every call ends. Under the lock. */
-static void kill_locked(struct rv_wire *w, int rc, const char *text)
+void rv_wire_kill_locked(struct rv_wire *w, int rc, const char *text)
 {
 	if (!w->dead) {
 		w->dead = rc;
@@ -85,7 +103,7 @@ static void kill_locked(struct rv_wire *w, int rc, const char *text)
 static void kill_wire(struct rv_wire *w, int rc, const char *text)
 {
 	pthread_mutex_lock(&w->lock);
-	kill_locked(w, rc, text);
+	rv_wire_kill_locked(w, rc, text);
 	pthread_mutex_unlock(&w->lock);
 }
 
@@ -101,7 +119,7 @@ static int dead(struct rv_wire *w)
 
 /* Sending. */
 
-/* Wait until the socket is ready for @events. @return 0, -ETIMEDOUT or another negative errno */
+/* Wait until one of @events. @return 0, -ETIMEDOUT or another negative errno */
 static int until_ready(int fd, short events, uint64_t deadline_ns)
 {
 	struct pollfd p = {.fd = fd, .events = events};
@@ -127,76 +145,77 @@ static int until_ready(int fd, short events, uint64_t deadline_ns)
 	}
 }
 
-/* Step over @n bytes of an iovec array. @return what is left of it */
-static struct iovec *advance(struct iovec *v, struct iovec *end, size_t n)
+static int tx_dead(void *user)
 {
-	while (v < end && n >= v->iov_len)
-		n -= (v++)->iov_len;
-	if (v < end) {
-		v->iov_base = (uint8_t *)v->iov_base + n;
-		v->iov_len -= n;
-	}
-	return v;
+	return dead(user);
+}
+
+static void tx_broken(void *user, const char *text)
+{
+	kill_wire(user, -ENOTCONN, text);
 }
 
 /*
- * Send it all.
- *
- * @return 0; -ETIMEDOUT: nothing was sent; else the connection is no more. Under send_lock.
+ * A daemon whose replies nobody reads reads no requests either: who waits for room reads as well, unless
+ * somebody does already.
  */
-static int send_all(struct rv_wire *w, struct iovec *v, struct iovec *end, uint64_t deadline_ns)
+static int tx_wait(void *user, uint64_t deadline_ns)
 {
-	bool begun = false;
+	struct rv_wire *w = user;
+	uint64_t slice_ns = rv_sat_add(rv_clock_ns(), ROOM_SLICE_NS);
+	bool mine;
+	int rc, broken = 0;
 
-	while (v < end) {
-		struct msghdr msg = {.msg_iov = v, .msg_iovlen = (size_t)(end - v)};
-		ssize_t n = sendmsg(w->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
-		int rc;
-
-		if (n >= 0) {
-			begun = begun || n > 0;
-			v = advance(v, end, (size_t)n);
-			continue;
-		}
-		if (errno == EINTR)
-			continue;
-		if (errno != EAGAIN && errno != ENOBUFS) {
-			kill_wire(w, -ENOTCONN, text_closed);
-			return -ENOTCONN;
-		}
-		rc = until_ready(w->fd, POLLOUT, deadline_ns);
-		if (rc == -ETIMEDOUT && !begun)
-			return rc;
-		if (rc) { /* the other end cannot know where the next frame begins */
-			kill_wire(w, -ENOTCONN, text_partial);
-			return -ENOTCONN;
-		}
+	pthread_mutex_lock(&w->lock);
+	mine = !w->reading;
+	w->reading = true;
+	pthread_mutex_unlock(&w->lock);
+	rc = until_ready(w->fd, (short)(POLLOUT | (mine ? POLLIN : 0)),
+			 rv_min_u64(deadline_ns, slice_ns));
+	if (mine && !rc)
+		broken = rv_rx_read(&w->rx, w->fd, MSG_DONTWAIT, rv_wire_take_frame, w);
+	if (mine) {
+		pthread_mutex_lock(&w->lock);
+		w->reading = false;
+		if (broken)
+			rv_wire_kill_locked(w, broken, rv_wire_broken_text(broken));
+		rv_wire_pass_on(w);
+		pthread_mutex_unlock(&w->lock);
 	}
-	return 0;
+	return rc == -ETIMEDOUT && rv_clock_ns() < deadline_ns ? 0 : rc;
 }
+
+/* Frames wait for room: only then does room wake rv_event_fd(). */
+static void tx_waiting(void *user, bool any)
+{
+	struct rv_wire *w = user;
+	struct epoll_event ev = {
+		.events = EPOLLIN | EPOLLET | (any ? (uint32_t)EPOLLOUT : 0),
+		.data.fd = w->fd,
+	};
+
+	pthread_mutex_lock(&w->lock);
+	if (w->ep >= 0)
+		epoll_ctl(w->ep, EPOLL_CTL_MOD, w->fd, &ev);
+	pthread_mutex_unlock(&w->lock);
+}
+
+static const struct rv_tx_ops tx_ops = {
+	.wait = tx_wait,
+	.waiting = tx_waiting,
+	.dead = tx_dead,
+	.broken = tx_broken,
+};
 
 static int send_frame(struct rv_wire *w, uint8_t op, const struct rv_local_req *rq,
 		      const void *payload, size_t len, uint64_t deadline_ns)
 {
-	struct rv_local_preamble pre = {op, sizeof(*rq), (uint32_t)len};
-	uint8_t head[RV_LOCAL_PREAMBLE];
-	struct iovec v[3] = {
-		{head, sizeof(head)},
-		{(void *)(uintptr_t)rq, sizeof(*rq)},
-		{(void *)(uintptr_t)payload, len},
-	};
-	int rc;
+	struct rv_tx_frame f = {.rq = *rq, .op = op, .data = payload, .len = len};
 
-	rv_local_preamble_put(head, &pre);
-	pthread_mutex_lock(&w->send_lock);
-	rc = dead(w);
-	if (!rc)
-		rc = send_all(w, v, v + (len ? 3 : 2), deadline_ns);
-	pthread_mutex_unlock(&w->send_lock);
-	return rc;
+	return rv_tx_send(&w->tx, &f, deadline_ns);
 }
 
-static void explain_send(struct rv_wire *w, struct rv_call *call, int rc)
+void rv_wire_explain(struct rv_wire *w, struct rv_call *call, int rc)
 {
 	pthread_mutex_lock(&w->lock);
 	call->rc = rc;
@@ -207,7 +226,7 @@ static void explain_send(struct rv_wire *w, struct rv_call *call, int rc)
 }
 
 /* The reply may come before the send returns, so the call is known first. */
-static int enter(struct rv_wire *w, struct rv_call *call)
+int rv_wire_enter(struct rv_wire *w, struct rv_call *call)
 {
 	int rc;
 
@@ -218,115 +237,58 @@ static int enter(struct rv_wire *w, struct rv_call *call)
 		rc = rv_map64_put(&w->calls, call->rq.id, call);
 	if (!rc) {
 		rv_list_push(&w->order, &call->link);
+		w->async_nr += call->async;
 		call->sent = true;
 	}
 	pthread_mutex_unlock(&w->lock);
 	return rc;
 }
 
-/* Take back a call that was not sent, unless it has ended with the connection. */
-static void leave(struct rv_wire *w, struct rv_call *call)
+/* Take back a call that was not sent, unless it has ended with the connection. @return whether it had not */
+bool rv_wire_leave(struct rv_wire *w, struct rv_call *call)
 {
+	bool left;
+
 	pthread_mutex_lock(&w->lock);
-	if (!call->done) {
+	left = !call->done;
+	if (left) {
 		rv_map64_del(&w->calls, call->rq.id);
 		rv_list_del(&call->link);
+		w->async_nr -= call->async;
 		call->sent = false;
 	}
 	pthread_mutex_unlock(&w->lock);
+	return left;
 }
 
 int rv_wire_send(struct rv_wire *w, struct rv_call *call, const void *payload, size_t len,
 		 uint64_t deadline_ns)
 {
-	int rc = enter(w, call);
+	int rc = rv_wire_enter(w, call);
 
 	if (!rc) {
 		rc = send_frame(w, call->op, &call->rq, payload, len, deadline_ns);
 		if (rc)
-			leave(w, call);
+			rv_wire_leave(w, call);
 	}
 	if (rc)
-		explain_send(w, call, rc);
-	return rc;
-}
-
-/* The descriptor goes with the first bytes. */
-static int send_first(struct rv_wire *w, struct iovec **v, struct iovec *end, int fd,
-		      uint64_t deadline_ns)
-{
-	alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {0};
-	struct msghdr msg = {
-		.msg_iov = *v,
-		.msg_iovlen = (size_t)(end - *v),
-		.msg_control = control,
-		.msg_controllen = CMSG_LEN(sizeof(int)),
-	};
-	struct cmsghdr *cm = CMSG_FIRSTHDR(&msg);
-
-	*cm = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(int)),
-			       .cmsg_level = SOL_SOCKET,
-			       .cmsg_type = SCM_RIGHTS};
-	memcpy(CMSG_DATA(cm), &fd, sizeof(fd));
-	for (;;) {
-		ssize_t n = sendmsg(w->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
-		int rc;
-
-		if (n > 0) {
-			*v = advance(*v, end, (size_t)n);
-			return 0;
-		}
-		if (errno == EBADF)
-			return -EBADF;
-		if (errno != EINTR && errno != EAGAIN && errno != ENOBUFS) {
-			kill_wire(w, -ENOTCONN, text_closed);
-			return -ENOTCONN;
-		}
-		rc = until_ready(w->fd, POLLOUT, deadline_ns);
-		if (rc)
-			return rc;
-	}
-}
-
-static int send_frame_fd(struct rv_wire *w, const struct rv_call *call, int fd,
-			 uint64_t deadline_ns)
-{
-	struct rv_local_preamble pre = {call->op, sizeof(call->rq), 0};
-	uint8_t head[RV_LOCAL_PREAMBLE];
-	struct iovec iov[2] = {
-		{head, sizeof(head)},
-		{(void *)(uintptr_t)&call->rq, sizeof(call->rq)},
-	};
-	struct iovec *v = iov;
-	int rc;
-
-	rv_local_preamble_put(head, &pre);
-	pthread_mutex_lock(&w->send_lock);
-	rc = dead(w);
-	if (!rc)
-		rc = send_first(w, &v, iov + 2, fd, deadline_ns);
-	if (!rc) { /* the rest of a frame that has begun */
-		rc = send_all(w, v, iov + 2, deadline_ns);
-		if (rc == -ETIMEDOUT) {
-			kill_wire(w, -ENOTCONN, text_partial);
-			rc = -ENOTCONN;
-		}
-	}
-	pthread_mutex_unlock(&w->send_lock);
+		rv_wire_explain(w, call, rc);
 	return rc;
 }
 
 int rv_wire_send_fd(struct rv_wire *w, struct rv_call *call, int fd, uint64_t deadline_ns)
 {
-	int rc = enter(w, call);
+	struct rv_tx_frame f = {.op = call->op, .with_fd = true, .fd = fd};
+	int rc = rv_wire_enter(w, call);
 
+	f.rq = call->rq;
 	if (!rc) {
-		rc = send_frame_fd(w, call, fd, deadline_ns);
+		rc = rv_tx_send(&w->tx, &f, deadline_ns);
 		if (rc)
-			leave(w, call);
+			rv_wire_leave(w, call);
 	}
 	if (rc)
-		explain_send(w, call, rc);
+		rv_wire_explain(w, call, rc);
 	return rc;
 }
 
@@ -336,6 +298,24 @@ int rv_wire_send_more(struct rv_wire *w, struct rv_call *call, const void *paylo
 	return send_frame(w, call->op, &call->rq, payload, len, deadline_ns);
 }
 
+/*
+ * A program that uses asynchronous calls does not wait for room. What is posted gives something back that came
+ * with a reply: so there is an end to it. @return false: send it the other way
+ */
+static bool queue_frame(struct rv_wire *w, uint8_t op, const struct rv_local_req *rq)
+{
+	struct rv_tx_frame *f;
+	bool queues;
+
+	pthread_mutex_lock(&w->lock);
+	queues = w->ep >= 0;
+	pthread_mutex_unlock(&w->lock);
+	f = queues ? rv_tx_frame_new(op, rq, NULL, 0) : NULL;
+	if (f && rv_tx_queue(&w->tx, f, true))
+		rv_tx_frame_free(f);
+	return f != NULL;
+}
+
 void rv_wire_post(struct rv_wire *w, uint8_t op, const struct rv_local_req *rq)
 {
 	if (op == RV_LOCAL_FREE) {
@@ -343,7 +323,8 @@ void rv_wire_post(struct rv_wire *w, uint8_t op, const struct rv_local_req *rq)
 		rv_map64_del(&w->tokens, rq->token);
 		pthread_mutex_unlock(&w->lock);
 	}
-	send_frame(w, op, rq, NULL, 0, rv_sat_add(rv_clock_ns(), POST_NS));
+	if (!queue_frame(w, op, rq))
+		send_frame(w, op, rq, NULL, 0, rv_sat_add(rv_clock_ns(), POST_NS));
 }
 
 /*
@@ -385,7 +366,7 @@ static void end_given_up(struct rv_wire *w, struct rv_call *call)
 	rv_call_free(call);
 }
 
-static void run_undo(struct rv_wire *w)
+void rv_wire_run_undo(struct rv_wire *w)
 {
 	struct rv_list todo, *it;
 
@@ -495,7 +476,7 @@ static int take_request(struct rv_wire *w, struct rv_rx_frame *f)
 }
 
 /* A whole frame is here. @return 0, or negative: the stream cannot be trusted any more */
-static int take_frame(void *user, struct rv_rx_frame *f)
+int rv_wire_take_frame(void *user, struct rv_rx_frame *f)
 {
 	struct rv_wire *w = user;
 	struct rv_call *call;
@@ -519,12 +500,12 @@ static int read_some(struct rv_wire *w, uint64_t deadline_ns)
 	int rc;
 
 	if (deadline_ns == RV_NEVER)
-		return rv_rx_read(&w->rx, w->fd, 0, take_frame, w);
+		return rv_rx_read(&w->rx, w->fd, 0, rv_wire_take_frame, w);
 	rc = until_ready(w->fd, POLLIN, deadline_ns);
-	return rc ? rc : rv_rx_read(&w->rx, w->fd, MSG_DONTWAIT, take_frame, w);
+	return rc ? rc : rv_rx_read(&w->rx, w->fd, MSG_DONTWAIT, rv_wire_take_frame, w);
 }
 
-static const char *text_of_broken(int rc)
+const char *rv_wire_broken_text(int rc)
 {
 	switch (rc) {
 	case -EPROTO:
@@ -540,28 +521,27 @@ static const char *text_of_broken(int rc)
 
 /* Waiting. */
 
-/* Nobody reads now: let one of those who wait do it. Under the lock. */
-static void pass_on(struct rv_wire *w)
+/* Nobody reads now: let one of those who wait do it. Under the lock. @return whether there is one */
+bool rv_wire_wake_waiter(struct rv_wire *w)
 {
-	struct rv_list *it;
+	if (rv_list_empty(&w->waiters))
+		return false;
+	pthread_cond_signal(&RV_LIST_ENTRY(w->waiters.next, struct rv_call, waiting)->changed);
+	return true;
+}
 
-	if (w->reading)
-		return;
-	RV_LIST_EACH(it, &w->order)
-	{
-		struct rv_call *call = RV_LIST_ENTRY(it, struct rv_call, link);
-
-		if (!call->waiting)
-			continue;
-		pthread_cond_signal(&call->changed);
-		return;
-	}
-	if (w->server && w->server->waiting)
-		pthread_cond_signal(&w->server->changed);
+/*
+ * A thread that has read for everybody reads no more. If only asynchronous calls are left, their thread takes
+ * over: what is in the socket by now makes no new edge, so it is woken.
+ */
+void rv_wire_pass_on(struct rv_wire *w)
+{
+	if (!w->reading && !rv_wire_wake_waiter(w) && w->async_nr)
+		rv_wire_kick(w);
 }
 
 /* Sleep until the call has ended or the reading is ours. Under the lock. @return 0 or -ETIMEDOUT */
-static int sleep_on(struct rv_wire *w, struct rv_call *call, uint64_t deadline_ns)
+int rv_wire_sleep_on(struct rv_wire *w, struct rv_call *call, uint64_t deadline_ns)
 {
 	struct timespec at = {
 		.tv_sec = (time_t)(deadline_ns / RV_SEC(1)),
@@ -569,17 +549,21 @@ static int sleep_on(struct rv_wire *w, struct rv_call *call, uint64_t deadline_n
 	};
 	int rc;
 
-	call->waiting = true;
+	/* A serving thread reads for others only if nobody else does. */
+	if (call == w->server)
+		rv_list_push(&w->waiters, &call->waiting);
+	else
+		rv_list_push_front(&w->waiters, &call->waiting);
 	if (deadline_ns == RV_NEVER)
 		rc = pthread_cond_wait(&call->changed, &w->lock);
 	else
 		rc = pthread_cond_timedwait(&call->changed, &w->lock, &at);
-	call->waiting = false;
+	rv_list_del(&call->waiting);
 	return rc == ETIMEDOUT && !call->done ? -ETIMEDOUT : 0;
 }
 
 /* Read for everybody until something has come. Under the lock, but not while reading. */
-static int lead(struct rv_wire *w, uint64_t deadline_ns)
+int rv_wire_lead(struct rv_wire *w, uint64_t deadline_ns)
 {
 	int rc;
 
@@ -589,7 +573,7 @@ static int lead(struct rv_wire *w, uint64_t deadline_ns)
 	pthread_mutex_lock(&w->lock);
 	w->reading = false;
 	if (rc && rc != -ETIMEDOUT) {
-		kill_locked(w, rc, text_of_broken(rc));
+		rv_wire_kill_locked(w, rc, rv_wire_broken_text(rc));
 		rc = 0;
 	}
 	return rc;
@@ -602,70 +586,18 @@ int rv_wire_wait(struct rv_wire *w, struct rv_call *call, uint64_t deadline_ns)
 
 	pthread_mutex_lock(&w->lock);
 	while (!call->done && !rc)
-		rc = w->reading ? sleep_on(w, call, deadline_ns) : lead(w, deadline_ns);
+		rc = w->reading ? rv_wire_sleep_on(w, call, deadline_ns)
+				: rv_wire_lead(w, deadline_ns);
 	if (call->done)
 		rc = call->rc;
 	else
 		set_text(call->text, "the daemon did not answer in time");
-	pass_on(w);
+	rv_wire_pass_on(w);
 	undo = !rv_list_empty(&w->undo);
 	pthread_mutex_unlock(&w->lock);
 	if (undo)
-		run_undo(w);
+		rv_wire_run_undo(w);
 	return rc;
-}
-
-/* Serving. */
-
-int rv_wire_start_serving(struct rv_wire *w)
-{
-	struct rv_call *stand_in = rv_call_new(0);
-
-	if (!stand_in)
-		return -ENOMEM;
-	pthread_mutex_lock(&w->lock);
-	w->server = stand_in;
-	pthread_mutex_unlock(&w->lock);
-	return 0;
-}
-
-void rv_wire_stop_serving(struct rv_wire *w)
-{
-	pthread_mutex_lock(&w->lock);
-	w->server_stop = true;
-	if (w->server)
-		pthread_cond_signal(&w->server->changed);
-	pthread_mutex_unlock(&w->lock);
-}
-
-struct rv_wire_request *rv_wire_next_request(struct rv_wire *w)
-{
-	struct rv_list *it = NULL;
-	bool undo;
-
-	pthread_mutex_lock(&w->lock);
-	while (!w->dead && !w->server_stop && !(it = rv_list_pop(&w->requests))) {
-		if (w->reading)
-			sleep_on(w, w->server, RV_NEVER);
-		else
-			lead(w, RV_NEVER);
-	}
-	pass_on(w);
-	undo = !rv_list_empty(&w->undo);
-	pthread_mutex_unlock(&w->lock);
-	if (undo)
-		run_undo(w);
-	return it ? RV_LIST_ENTRY(it, struct rv_wire_request, link) : NULL;
-}
-
-void rv_wire_request_free(struct rv_wire *w, struct rv_wire_request *r)
-{
-	if (r->rep.token)
-		rv_wire_post(w, RV_LOCAL_FREE, &(struct rv_local_req){.token = r->rep.token});
-	if (r->arena)
-		rv_wire_drop_arena(w, r->arena);
-	free(r->payload);
-	free(r);
 }
 
 int rv_wire_send_oneway(struct rv_wire *w, uint8_t op, const struct rv_local_req *rq,
@@ -686,12 +618,18 @@ bool rv_wire_done(struct rv_wire *w, struct rv_call *call)
 
 void rv_wire_give_up(struct rv_wire *w, struct rv_call *call)
 {
-	bool late = false;
+	bool late = false, withdrawn = false;
+
+	if (call->async || call->op == RV_LOCAL_WRITE)
+		withdrawn = rv_tx_withdraw(&w->tx, call->rq.id);
 
 	pthread_mutex_lock(&w->lock);
-	if (call->sent && !call->done && call->op == RV_LOCAL_WRITE) {
-		rv_map64_del(&w->calls, call->rq.id); /* only failures are answered */
+	if (call->async && call->done)
+		rv_list_del(&call->link); /* nobody has looked at it yet */
+	if (call->sent && !call->done && (withdrawn || call->op == RV_LOCAL_WRITE)) {
+		rv_map64_del(&w->calls, call->rq.id); /* of WRITE only failures are answered */
 		rv_list_del(&call->link);
+		w->async_nr -= call->async;
 	} else if (call->sent && !call->done) {
 		call->given_up = true;
 		late = true;
@@ -722,8 +660,11 @@ void rv_wire_init(struct rv_wire *w, int fd)
 	rv_list_init(&w->order);
 	rv_list_init(&w->undo);
 	rv_list_init(&w->requests);
+	rv_list_init(&w->ready);
+	rv_list_init(&w->waiters);
+	w->ep = w->event = w->timer = -1;
 	pthread_mutex_init(&w->lock, NULL);
-	pthread_mutex_init(&w->send_lock, NULL);
+	rv_tx_init(&w->tx, fd, &tx_ops, w);
 }
 
 /* The daemon may reuse the ranges at once: nothing of them is mapped here any more. */
@@ -740,6 +681,7 @@ static void give_all_back(struct rv_wire *w)
 			break;
 	}
 	rv_map64_fini(&w->tokens);
+	rv_tx_drain(&w->tx, deadline_ns);
 }
 
 void rv_wire_fini(struct rv_wire *w)
@@ -759,11 +701,12 @@ void rv_wire_fini(struct rv_wire *w)
 	rv_arena_map_fini(&w->arenas, true);
 	give_all_back(w);
 	rv_list_splice(&w->undo, &w->order);
+	rv_list_splice(&w->undo, &w->ready);
 	while ((it = rv_list_pop(&w->undo)))
 		rv_call_free(RV_LIST_ENTRY(it, struct rv_call, link));
 	rv_map64_fini(&w->calls);
 	rv_rx_fini(&w->rx);
-	close(w->fd);
+	rv_tx_fini(&w->tx);
+	rv_wire_close_fds(w);
 	pthread_mutex_destroy(&w->lock);
-	pthread_mutex_destroy(&w->send_lock);
 }

@@ -7,6 +7,12 @@
  * Nobody has a thread of ours: of those who wait for a reply one reads, hands each reply to its
  * waiter, and passes the reading on when its own has come. Once the connection is broken every
  * call fails the same way.
+ *
+ * An asynchronous call has no waiter. Whoever reads its reply puts it on a list and sets an eventfd;
+ * that, the socket and a timer are in one epoll set, which wakes the thread that takes turns
+ * (rv_wire_turn). In its turn it reads too, if nobody else does. The last waiter that stops reading
+ * while asynchronous calls are under way sets the eventfd, since what is in the socket already would
+ * wake nobody.
  */
 #ifndef RV_CONTROL_CLIENT_WIRE_H
 #define RV_CONTROL_CLIENT_WIRE_H
@@ -18,6 +24,7 @@
 
 #include "control/client/arena_map.h"
 #include "control/client/wire_rx.h"
+#include "control/client/wire_tx.h"
 #include "control/local/local_proto.h"
 #include "dataplane/base/list.h"
 #include "dataplane/base/map64.h"
@@ -29,7 +36,10 @@ struct rv_call {
 	struct rv_list link; /* calls under way, oldest first; then those to undo */
 	struct rv_local_req rq;
 	uint8_t op;
-	bool sent, done, waiting, given_up;
+	struct rv_list waiting; /* among those that sleep */
+	bool sent, done, given_up;
+	bool async; /* nobody waits: once it has ended it is to be had from rv_wire_ready() */
+	void *user; /* asynchronous: whose step it is */
 	pthread_cond_t changed;
 
 	/* The answer, once done. */
@@ -52,12 +62,13 @@ struct rv_wire_request {
 
 struct rv_wire {
 	int fd;
-	pthread_mutex_t send_lock; /* one frame at a time; taken before `lock`, never inside it */
-	pthread_mutex_t lock;      /* all below but rx */
-	struct rv_map64 calls;     /* by id */
+	struct rv_tx tx;       /* its lock is taken before `lock`, never inside it */
+	pthread_mutex_t lock;  /* all below but rx */
+	struct rv_map64 calls; /* by id */
 	struct rv_list order;
 	uint64_t last_id;
 	bool reading;
+	struct rv_list waiters; /* calls whose threads sleep */
 	int dead; /* 0, or why nothing works any more */
 	char dead_text[RV_WIRE_TEXT];
 	struct rv_arena_map arenas;
@@ -66,6 +77,12 @@ struct rv_wire {
 	struct rv_list requests; /* struct rv_wire_request, oldest first */
 	struct rv_call *server;  /* stands for the thread that serves them; NULL: there is none */
 	bool server_stop;
+
+	/* Asynchronous calls; the descriptors are -1 in a program that makes none. */
+	struct rv_list ready; /* those that have ended */
+	size_t async_nr;      /* those under way */
+	int ep, event, timer;
+	bool kicked; /* `event` is set */
 
 	struct rv_rx rx; /* the reading thread's */
 };
@@ -140,6 +157,45 @@ void rv_wire_stop_serving(struct rv_wire *w);
 /** Send one frame without expecting a reply, with a payload. @thread any */
 int rv_wire_send_oneway(struct rv_wire *w, uint8_t op, const struct rv_local_req *rq,
 			const void *payload, size_t len);
+
+/* Asynchronous calls. */
+
+/** Make the descriptors, once. @return the one to poll, or a negative errno @thread any */
+int rv_wire_async(struct rv_wire *w);
+
+/**
+ * Send a call's request, or queue it: never waits. The payload is borrowed until the call has ended
+ * and was given up or freed.
+ *
+ * @param must  it may not be refused for the number of those that wait
+ * @return 0: rv_wire_ready() will have it; or a negative errno with call->text
+ * @thread any, after rv_wire_async()
+ */
+int rv_wire_start(struct rv_wire *w, struct rv_call *call, const void *payload, size_t len,
+		  bool must);
+
+/**
+ * The same with data of any length in a WRITE before it, in as many frames as it takes.
+ *
+ * @param write  not asynchronous itself: it has ended if the daemon refused some of it
+ */
+int rv_wire_start_write(struct rv_wire *w, struct rv_call *write, const void *data, uint64_t len,
+			struct rv_call *commit);
+
+/** Read and send what can be read and sent without waiting. @thread one at a time */
+void rv_wire_turn(struct rv_wire *w);
+
+/** The next asynchronous call that has ended; it is off every list. @return NULL: none @thread any */
+struct rv_call *rv_wire_ready(struct rv_wire *w);
+
+/** Wake whoever polls once more. @thread any */
+void rv_wire_come_again(struct rv_wire *w);
+
+/** Wake it at @at_ns, rv_clock_ns() time. @thread any */
+void rv_wire_timer(struct rv_wire *w, uint64_t at_ns);
+
+/** Close the descriptors and nothing else: in a forked child. */
+void rv_wire_close_fds(struct rv_wire *w);
 
 /** Let go of one hold on an arena; its FREE or COMMIT must be on its way. @thread any */
 void rv_wire_drop_arena(struct rv_wire *w, struct rv_arena *a);

@@ -154,6 +154,7 @@ int rv_rx_read(struct rv_rx *rx, int fd, int flags, rv_rx_fn *on_reply, void *us
 	ssize_t n = recvmsg(fd, &msg, MSG_CMSG_CLOEXEC | flags);
 	int rc;
 
+	rx->dry = n < 0 && errno == EAGAIN;
 	if (n < 0)
 		return errno == EINTR || errno == EAGAIN ? 0 : -ENOTCONN;
 	rc = keep_fds(rx, &msg);

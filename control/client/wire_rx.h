@@ -26,6 +26,7 @@ struct rv_rx {
 	uint8_t buf[RV_RX_BUF];
 	size_t begin, end; /* bytes of buf that were not used yet */
 	bool in_payload;
+	bool dry; /* the last read found nothing */
 	struct rv_local_preamble pre;
 	struct rv_local_rep rep;
 	char *payload;

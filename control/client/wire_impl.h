@@ -1,0 +1,41 @@
+/*
+ * wire_impl.h - what the files of the wire share. Nobody else includes this.
+ *
+ * wire.c sends, receives and waits; wire_serve.c keeps requests for a serving thread; wire_async.c wakes the
+ * thread of asynchronous calls.
+ */
+#ifndef RV_CONTROL_CLIENT_WIRE_IMPL_H
+#define RV_CONTROL_CLIENT_WIRE_IMPL_H
+
+#include "control/client/wire.h"
+
+/** A call becomes known, before its request is sent. @return 0, or a negative errno */
+int rv_wire_enter(struct rv_wire *w, struct rv_call *call);
+/** Take back one that was not sent. @return false: it has ended with the connection */
+bool rv_wire_leave(struct rv_wire *w, struct rv_call *call);
+/** Why it could not be sent, in the call. */
+void rv_wire_explain(struct rv_wire *w, struct rv_call *call, int rc);
+
+/** rv_rx_fn: hand a frame to whom it is for. */
+int rv_wire_take_frame(void *user, struct rv_rx_frame *f);
+const char *rv_wire_broken_text(int rc);
+
+/** Give back what replies brought that nobody waits for. Not under the lock. */
+void rv_wire_run_undo(struct rv_wire *w);
+
+/* Under the lock: */
+
+/** Nothing works any more: every call ends. */
+void rv_wire_kill_locked(struct rv_wire *w, int rc, const char *text);
+/** Sleep until the call has ended or the reading is ours. @return 0 or -ETIMEDOUT */
+int rv_wire_sleep_on(struct rv_wire *w, struct rv_call *call, uint64_t deadline_ns);
+/** Read for everybody until something has come. The lock is let go while reading. */
+int rv_wire_lead(struct rv_wire *w, uint64_t deadline_ns);
+/** Let one of those who wait read. @return whether there is one */
+bool rv_wire_wake_waiter(struct rv_wire *w);
+/** Nobody reads now: a waiter takes over, or the thread of asynchronous calls is woken. */
+void rv_wire_pass_on(struct rv_wire *w);
+/** rv_event_fd() is to be seen. */
+void rv_wire_kick(struct rv_wire *w);
+
+#endif

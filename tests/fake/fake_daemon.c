@@ -1,0 +1,174 @@
+#include "dataplane/base/handle.h"
+
+#include "tests/fake/fake_daemon.h"
+
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+static bool read_all(int fd, void *p, size_t len)
+{
+	for (size_t got = 0; got < len;) {
+		ssize_t n = read(fd, (uint8_t *)p + got, len - got);
+
+		if (n <= 0)
+			return false;
+		got += (size_t)n;
+	}
+	return true;
+}
+
+bool fake_next(int fd, struct fake_request *r)
+{
+	uint8_t head[RV_LOCAL_PREAMBLE];
+	struct rv_local_preamble pre;
+
+	memset(r, 0, sizeof(*r));
+	if (!read_all(fd, head, sizeof(head)))
+		return false;
+	MUST(rv_local_preamble_take(head, &pre) == 0);
+	MUST(pre.header_len == sizeof(r->rq));
+	MUST(read_all(fd, &r->rq, sizeof(r->rq)));
+	r->op = pre.op;
+	r->len = pre.payload_len;
+	r->payload = malloc(r->len + 1);
+	MUST(r->payload && read_all(fd, r->payload, r->len));
+	return true;
+}
+
+/* The next request, which must be @op. */
+struct rv_local_req fake_expect(int fd, uint8_t op)
+{
+	struct fake_request r;
+
+	MUST(fake_next(fd, &r));
+	MUST(r.op == op);
+	free(r.payload);
+	return r.rq;
+}
+
+void fake_answer(int fd, uint8_t op, const struct rv_local_rep *rep, const char *text, int pass)
+{
+	struct rv_local_preamble pre = {op | RV_LOCAL_REPLY, sizeof(*rep),
+					text ? (uint32_t)strlen(text) : 0};
+	uint8_t head[RV_LOCAL_PREAMBLE];
+	struct iovec v[3] = {{head, sizeof(head)},
+			     {(void *)(uintptr_t)rep, sizeof(*rep)},
+			     {(void *)(uintptr_t)text, pre.payload_len}};
+	union {
+		struct cmsghdr align;
+		char space[CMSG_SPACE(sizeof(int))];
+	} control = {0};
+	struct msghdr msg = {.msg_iov = v, .msg_iovlen = 3};
+
+	rv_local_preamble_put(head, &pre);
+	if (pass >= 0) {
+		msg.msg_control = control.space;
+		msg.msg_controllen = CMSG_LEN(sizeof(int));
+		control.align.cmsg_len = CMSG_LEN(sizeof(int));
+		control.align.cmsg_level = SOL_SOCKET;
+		control.align.cmsg_type = SCM_RIGHTS;
+		memcpy(CMSG_DATA(&control.align), &pass, sizeof(int));
+	}
+	MUST(sendmsg(fd, &msg, MSG_NOSIGNAL) >= 0);
+}
+
+static void *serve(void *arg)
+{
+	struct fake_daemon *f = arg;
+	struct rv_local_rep rep = {.version = RV_LOCAL_VERSION, .worker = FAKE_WORKER};
+	int fd = accept(f->listener, NULL, NULL);
+
+	MUST(fd >= 0);
+	rep.id = fake_expect(fd, RV_LOCAL_HELLO).id;
+	fake_answer(fd, RV_LOCAL_HELLO, &rep, NULL, -1);
+	f->script(fd);
+	close(fd);
+	return NULL;
+}
+
+void fake_start(struct fake_daemon *f, void (*script)(int fd))
+{
+	struct sockaddr_un sun = {.sun_family = AF_UNIX};
+
+	memset(f, 0, sizeof(*f));
+	strcpy(f->dir, "/tmp/rv-client-XXXXXX");
+	assert_non_null(mkdtemp(f->dir));
+	snprintf(f->path, sizeof(f->path), "%s/sock", f->dir);
+	strcpy(sun.sun_path, f->path);
+	f->script = script;
+	f->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(bind(f->listener, (struct sockaddr *)&sun, sizeof(sun)), 0);
+	assert_int_equal(listen(f->listener, 4), 0);
+	assert_int_equal(pthread_create(&f->thread, NULL, serve, f), 0);
+	assert_int_equal(rv_open(f->path, &f->c), 0);
+	assert_int_equal(rv_worker(f->c), FAKE_WORKER);
+}
+
+void fake_stop(struct fake_daemon *f)
+{
+	rv_close(f->c);
+	pthread_join(f->thread, NULL);
+	close(f->listener);
+	unlink(f->path);
+	rmdir(f->dir);
+}
+
+void fake_until_closed(int fd)
+{
+	struct fake_request r;
+
+	while (fake_next(fd, &r))
+		free(r.payload);
+}
+
+struct rv_handle fake_handle(uint64_t local)
+{
+	return (struct rv_handle){5, local};
+}
+
+/* Memory to show. Byte i of it is i mod 251. */
+int fake_make_arena(int seals)
+{
+	uint8_t *p;
+	int fd = memfd_create("arena", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	MUST(fd >= 0 && ftruncate(fd, FAKE_ARENA_LEN) == 0);
+	p = mmap(NULL, FAKE_ARENA_LEN, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	MUST(p != MAP_FAILED);
+	for (unsigned i = 0; i < FAKE_ARENA_LEN; i++)
+		p[i] = (uint8_t)(i % 251);
+	munmap(p, FAKE_ARENA_LEN);
+	MUST(fcntl(fd, F_ADD_SEALS, seals) == 0);
+	return fd;
+}
+
+struct rv_local_rep fake_got(uint64_t id, uint64_t token, uint64_t off, uint64_t len)
+{
+	return (struct rv_local_rep){
+		.id = id,
+		.token = token,
+		.arena = 9,
+		.arena_len = FAKE_ARENA_LEN,
+		.off = off,
+		.len = len,
+		.lease_id = 1000 + token,
+		.path = RV_TOOK_RDMA,
+		.path_name = "ucx tcp",
+	};
+}
+
+void fake_answer_get(int fd, struct rv_local_rep rep, int arena)
+{
+	rep.has_fd = arena >= 0;
+	fake_answer(fd, RV_LOCAL_GET, &rep, NULL, arena);
+}
