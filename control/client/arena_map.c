@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -102,6 +103,83 @@ int rv_arena_map_take(struct rv_arena_map *m, const struct rv_arena_word *w, str
 	return 0;
 }
 
+/* Buffers. */
+
+/* How many begin at or before @off. */
+static size_t bufs_to(const struct rv_arena *a, uint64_t off)
+{
+	size_t low = 0, high = a->buf_nr;
+
+	while (low < high) {
+		size_t mid = low + (high - low) / 2;
+
+		if (a->buf[mid].off <= off)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low;
+}
+
+void rv_arena_add_buf(struct rv_arena *a, const struct rv_arena_buf *b)
+{
+	size_t i = bufs_to(a, b->off);
+
+	if (a->buf_nr == a->buf_cap) {
+		size_t cap = a->buf_cap ? 2 * a->buf_cap : 8;
+		struct rv_arena_buf *more = realloc(a->buf, cap * sizeof(*more));
+
+		if (!more)
+			return;
+		a->buf = more;
+		a->buf_cap = cap;
+	}
+	memmove(a->buf + i + 1, a->buf + i, (a->buf_nr++ - i) * sizeof(*a->buf));
+	a->buf[i] = *b;
+}
+
+void rv_arena_del_buf(struct rv_arena *a, uint64_t off)
+{
+	size_t i = bufs_to(a, off);
+
+	if (i && a->buf[i - 1].off == off)
+		memmove(a->buf + i - 1, a->buf + i, (a->buf_nr-- - i) * sizeof(*a->buf));
+}
+
+static uint64_t find_buf(const struct rv_arena *a, uint64_t at, uint64_t len, uint64_t *off)
+{
+	size_t i = bufs_to(a, at);
+	const struct rv_arena_buf *b = i ? &a->buf[i - 1] : NULL;
+
+	if (!b || at - b->off > b->len || len > b->len - (at - b->off))
+		return 0;
+	*off = at - b->off;
+	return b->token;
+}
+
+uint64_t rv_arena_map_find_buf(const struct rv_arena_map *m, const void *p, uint64_t len,
+			       uint64_t *off)
+{
+	struct rv_arena *a;
+	size_t pos = 0;
+
+	while ((a = rv_map64_next(&m->by_id, &pos))) {
+		uintptr_t at = (uintptr_t)p - (uintptr_t)a->base;
+
+		if (a->buf_nr && (uintptr_t)p >= (uintptr_t)a->base && at < a->len)
+			return find_buf(a, at, len, off);
+	}
+	return 0;
+}
+
+static void forget(struct rv_arena *a)
+{
+	free(a->buf);
+	free(a);
+}
+
+/* Holds. */
+
 void rv_arena_map_drop(struct rv_arena_map *m, struct rv_arena *a, uint64_t newest)
 {
 	if (--a->holds || !a->single_use)
@@ -120,7 +198,7 @@ void rv_arena_map_sweep(struct rv_arena_map *m, uint64_t oldest)
 			continue;
 		rv_map64_del(&m->by_id, a->id);
 		munmap(a->base, a->len);
-		free(a);
+		forget(a);
 		m->idle_nr--;
 		pos = 0; /* the map changed */
 	}
@@ -134,7 +212,7 @@ void rv_arena_map_fini(struct rv_arena_map *m, bool unmap)
 	while ((a = rv_map64_next(&m->by_id, &pos))) {
 		if (unmap)
 			munmap(a->base, a->len);
-		free(a);
+		forget(a);
 	}
 	rv_map64_fini(&m->by_id);
 }

@@ -7,6 +7,8 @@
  * is dropped and no request is under way whose reply may still name it: the daemon sends the
  * descriptor again only for requests that it reads after the buffer was given back.
  *
+ * Of the buffers in writable arenas it knows where they are: a pointer into one names the buffer.
+ *
  * @thread under the wire's lock, all of it
  */
 #ifndef RV_CONTROL_CLIENT_ARENA_MAP_H
@@ -17,6 +19,11 @@
 
 #include "dataplane/base/map64.h"
 
+/** A buffer to fill. */
+struct rv_arena_buf {
+	uint64_t off, len, token;
+};
+
 struct rv_arena {
 	uint64_t id;
 	uint8_t *base;
@@ -24,7 +31,9 @@ struct rv_arena {
 	bool writable;
 	bool single_use;
 	uint64_t holds;
-	uint64_t idle_since; /* single-use, no holds: the newest request then; else 0 */
+	uint64_t idle_since;      /* single-use, no holds: the newest request then; else 0 */
+	struct rv_arena_buf *buf; /* by offset */
+	size_t buf_nr, buf_cap;
 };
 
 /** A zeroed one is empty. */
@@ -53,6 +62,21 @@ struct rv_arena_word {
  */
 int rv_arena_map_take(struct rv_arena_map *m, const struct rv_arena_word *w, struct rv_arena **out,
 		      const char **why);
+
+/** There is a buffer. Without memory it is not known: its bytes are copied then. @cost O(buffers behind it) */
+void rv_arena_add_buf(struct rv_arena *a, const struct rv_arena_buf *b);
+/** There is none at @off any more. @cost O(buffers behind it) */
+void rv_arena_del_buf(struct rv_arena *a, uint64_t off);
+
+/**
+ * The buffer that all of [@p, @p + @len) lies in.
+ *
+ * @param[out] off  of @p in it
+ * @return its token, or 0: there is none
+ * @cost O(arenas), and O(log buffers)
+ */
+uint64_t rv_arena_map_find_buf(const struct rv_arena_map *m, const void *p, uint64_t len,
+			       uint64_t *off);
 
 /** Drop a hold. @param newest the newest request that may have been sent before the buffer's end */
 void rv_arena_map_drop(struct rv_arena_map *m, struct rv_arena *a, uint64_t newest);

@@ -103,15 +103,21 @@ int rv_client_end_failed(struct rv_client *c, struct rv_call *call, int rc)
 	return rc;
 }
 
-int rv_client_ask(struct rv_client *c, struct rv_call *call, const void *payload, size_t len,
-		  const struct rv_client_budget *b)
+static int send_and_wait(struct rv_client *c, struct rv_call *call, const void *payload, size_t len,
+			 const struct rv_client_budget *b)
 {
 	int rc;
 
 	call->rq.timeout_ns = rv_budget_left_ns(b);
 	rc = rv_wire_send(&c->wire, call, payload, len, b->deadline_ns);
-	if (!rc)
-		rc = rv_wire_wait(&c->wire, call, b->deadline_ns);
+	return rc ? rc : rv_wire_wait(&c->wire, call, b->deadline_ns);
+}
+
+int rv_client_ask(struct rv_client *c, struct rv_call *call, const void *payload, size_t len,
+		  const struct rv_client_budget *b)
+{
+	int rc = send_and_wait(c, call, payload, len, b);
+
 	return rc ? rv_client_end_failed(c, call, rc) : 0;
 }
 
@@ -272,6 +278,9 @@ struct rv_call *rv_client_call_at(uint8_t op, const struct rv_ref *ref, const ch
 	if (!call)
 		return NULL;
 	call->rq.lease_id = like->lease_id;
+	call->rq.token = like->token;
+	call->rq.off = like->off;
+	call->rq.len = like->len;
 	call->rq.path = like->path;
 	call->rq.flags = like->flags;
 	rv_client_aim(call, ref, literal);
@@ -292,7 +301,7 @@ int rv_client_addresses(const struct rv_client *c, const struct rv_ref *ref,
 
 int rv_client_ask_owner(struct rv_client *c, uint8_t op, const struct rv_ref *ref,
 			const struct rv_local_req *like, const struct rv_opts *o,
-			struct rv_call **out)
+			uint64_t *too_long, struct rv_call **out)
 {
 	char literal[RV_LITERALS][RV_LITERAL_MAX];
 	struct rv_client_budget b = rv_client_budget_of(c, o);
@@ -306,7 +315,11 @@ int rv_client_ask_owner(struct rv_client *c, uint8_t op, const struct rv_ref *re
 		call = rv_client_call_at(op, ref, nr ? literal[i] : NULL, like);
 		if (!call)
 			return -ENOMEM;
-		rc = rv_client_ask(c, call, NULL, 0, &b);
+		rc = send_and_wait(c, call, NULL, 0, &b);
+		if (rc == -ERANGE && too_long)
+			*too_long = call->rep.len;
+		if (rc)
+			rv_client_end_failed(c, call, rc);
 	} while (rc == -EHOSTUNREACH && ++i < nr);
 	if (!rc)
 		*out = call;

@@ -107,7 +107,7 @@ int rv_client_ask(struct rv_client *c, struct rv_call *call, const void *payload
 /** Where a request goes: the handle, and one address of the owner or NULL. */
 void rv_client_aim(struct rv_call *call, const struct rv_ref *ref, const char *literal);
 
-/** A request about a handle; lease, path and flags are @like's. */
+/** A request about a handle; lease, place, path and flags are @like's. */
 struct rv_call *rv_client_call_at(uint8_t op, const struct rv_ref *ref, const char *literal,
 				  const struct rv_local_req *like);
 
@@ -121,11 +121,13 @@ int rv_client_addresses(const struct rv_client *c, const struct rv_ref *ref,
 
 /**
  * Ask one owner, at each of its addresses until one leads somewhere.
+ *
+ * @param[out] too_long  with -ERANGE: how many bytes there are; may be NULL
  * @owns on success the caller has the call
  */
 int rv_client_ask_owner(struct rv_client *c, uint8_t op, const struct rv_ref *ref,
 			const struct rv_local_req *like, const struct rv_opts *o,
-			struct rv_call **out);
+			uint64_t *too_long, struct rv_call **out);
 
 static inline struct rv_ref rv_client_ref(struct rv_handle handle)
 {

@@ -17,10 +17,17 @@ void rv_client_tell_how(const struct rv_local_rep *rep, struct rv_how *how)
 	snprintf(how->path, sizeof(how->path), "%s", rep->path_name);
 }
 
+/* The daemon put the bytes where they were wanted: into a buffer of this session. */
+static bool in_place(const struct rv_call *call)
+{
+	return call->op == RV_LOCAL_GET && call->rq.flags & RV_LOCAL_INTO && call->rq.token &&
+	       !call->rep.token;
+}
+
 /* Bytes without a place cannot be looked at. */
 static int check_got(const struct rv_call *call)
 {
-	if (!call->rep.len || call->arena)
+	if (!call->rep.len || call->arena || in_place(call))
 		return 0;
 	return rv_client_fail(-EPROTO, "the daemon did not say where the bytes are");
 }
@@ -104,7 +111,8 @@ int rv_take_into(struct rv_client *c, const struct rv_call *call, const struct r
 	if (call->rep.len > p->cap)
 		return rv_client_fail(-ERANGE, "%" PRIu64 " bytes do not fit into %" PRIu64,
 				      call->rep.len, p->cap);
-	copy_out(c, call, p->dst);
+	if (!in_place(call))
+		copy_out(c, call, p->dst);
 	took(call, p);
 	return 0;
 }
@@ -119,11 +127,21 @@ struct rv_local_req rv_client_get_like(const struct rv_opts *o)
 	};
 }
 
-static struct rv_local_req like_of(const struct rv_query *q, const struct rv_opts *o)
+static struct rv_local_req like_of(struct rv_client *c, const struct rv_query *q,
+				   const struct rv_opts *o)
 {
+	const struct rv_place *p = &q->place;
 	struct rv_local_req like = {.lease_id = q->lease};
 
-	return q->op == RV_LOCAL_GET ? rv_client_get_like(o) : like;
+	if (q->op == RV_LOCAL_GET)
+		like = rv_client_get_like(o);
+	if (q->take != rv_take_into)
+		return like;
+	like.flags |= RV_LOCAL_INTO;
+	like.len = p->cap;
+	if (p->cap)
+		like.token = rv_wire_find_buf(&c->wire, p->dst, p->cap, &like.off);
+	return like;
 }
 
 /* Are the outputs' places there? */
@@ -150,14 +168,16 @@ int rv_client_query(struct rv_client *c, const struct rv_query *q)
 {
 	const struct rv_opts *o = q->opts ? q->opts : &rv_client_no_opts;
 	struct rv_place place = q->place;
-	struct rv_local_req like = like_of(q, o);
+	struct rv_local_req like;
 	struct rv_call *call;
 	int rc = rv_client_check(c);
 
 	if (!rc)
 		rc = check_query(q);
-	if (!rc)
-		rc = rv_client_ask_owner(c, q->op, q->ref, &like, o, &call);
+	if (rc)
+		return rc;
+	like = like_of(c, q, o);
+	rc = rv_client_ask_owner(c, q->op, q->ref, &like, o, place.len, &call);
 	if (rc)
 		return rc;
 	place.how = o->how;
@@ -183,6 +203,8 @@ static void owner_answered(struct rv_async *a, int rc)
 		rv_async_step(a, owner_call(a), NULL, 0, owner_answered);
 		return;
 	}
+	if (rc == -ERANGE && a->place.len)
+		*a->place.len = a->call->rep.len;
 	if (!rc)
 		rc = a->take(a->c, a->call, &a->place);
 	rv_async_end(a, rc);
@@ -200,7 +222,7 @@ int rv_client_query_nb(struct rv_client *c, const struct rv_query *q, rv_done_fn
 		return rv_async_drop(a, rc);
 	a->op = q->op;
 	a->ref = *q->ref;
-	a->like = like_of(q, &a->o);
+	a->like = like_of(c, q, &a->o);
 	a->take = q->take;
 	a->place = q->place;
 	a->place.how = a->o.how;

@@ -27,6 +27,9 @@ int rv_client_take_alloc(struct rv_client *c, const struct rv_call *call, struct
 		return rv_client_fail(-EPROTO, "the daemon gave a buffer that is too short");
 	*buf = rv_client_buf(c, call);
 	buf->len = len;
+	if (call->arena && buf->writable)
+		rv_wire_add_buf(&c->wire, call->arena,
+				&(struct rv_arena_buf){call->rep.off, len, call->rep.token});
 	return 0;
 }
 
@@ -304,9 +307,19 @@ static int check_buf(const struct rv_client *c, const struct rv_buf *buf,
 	return 0;
 }
 
+/* Its place may be another buffer's as soon as the daemon has it back. */
+static void unlist(struct rv_client *c, const struct rv_buf *buf)
+{
+	struct rv_arena *a = buf->arena;
+
+	if (a && buf->writable)
+		rv_wire_del_buf(&c->wire, a, (uint64_t)((uint8_t *)buf->data - a->base));
+}
+
 /* The daemon has the memory now. */
 static void let_go(struct rv_client *c, struct rv_buf *buf)
 {
+	unlist(c, buf);
 	if (buf->arena)
 		rv_wire_drop_arena(&c->wire, buf->arena);
 	memset(buf, 0, sizeof(*buf));
@@ -362,6 +375,7 @@ void rv_buf_free(struct rv_buf *buf)
 	if (!c)
 		return;
 	if (getpid() == c->pid) {
+		unlist(c, buf);
 		if (buf->token)
 			rv_wire_post(&c->wire, RV_LOCAL_FREE,
 				     &(struct rv_local_req){.token = buf->token});

@@ -243,7 +243,8 @@ int rv_alloc_pinned(struct rv_client *c, uint64_t len, struct rv_buf *buf);
  * @param buf          of rv_alloc_pinned(); buf->len may have been lowered
  * @param opts         as for rv_register_data()
  * @param[out] handle  its name
- * @return 0; -EINVAL: no buffer of this session; -ENOSPC: rendezvous.max_slots is used up
+ * @return 0; -EINVAL: no buffer of this session; -ENOSPC: rendezvous.max_slots is used up; -EBUSY: an
+ *         rv_get_into() is filling it, or timed out doing so
  *
  * @thread any   @owns on success the daemon has the memory, and *buf is all zero; on failure the
  *         caller keeps it, but after -ETIMEDOUT only rv_buf_free() may follow
@@ -426,10 +427,21 @@ int rv_get_pinned_at(struct rv_client *c, const struct rv_ref *ref, const struct
 /**
  * Fetch the bytes into the caller's memory.
  *
- * @param dst       where to; @param cap its size in bytes
+ * If all of [@dst, @dst + @cap) lies in one buffer of this session (rv_alloc_pinned), the daemon puts
+ * the bytes there itself: an RDMA GET writes them, chunks are received, and a slot of this node is
+ * copied into it, and nothing is copied here. Until the call is done the buffer must not be touched;
+ * giving it back meanwhile is harmless, the daemon keeps it reserved until nothing writes into it any
+ * more. Several gets may fill different parts of one buffer at once.
+ *
+ * @param dst       where to; undefined after a failure
+ * @param cap       its size in bytes
  * @param[out] len  how many there are
- * @return as rv_get(); also -ERANGE: more than @cap, *len says how many; nothing is kept, not
- *         even a lease
+ * @return as rv_get(); also -ERANGE: more than @cap, *len says how many; nothing was written and
+ *         nothing is kept, not even a lease; -EBUSY: an earlier get into this buffer timed out, and its
+ *         bytes may still land there: only rv_buf_free() may follow (so too after -ETIMEDOUT itself)
+ *
+ * @thread any   @cost a copy more than rv_get_pinned(), or none into a buffer of rv_alloc_pinned(), if
+ *         that is registered (rv_buf.pinned) or the bytes come in chunks
  */
 int rv_get_into(struct rv_client *c, struct rv_handle handle, const struct rv_opts *opts, void *dst,
 		uint64_t cap, uint64_t *len, uint64_t *lease);

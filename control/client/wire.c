@@ -639,6 +639,30 @@ void rv_wire_give_up(struct rv_wire *w, struct rv_call *call)
 		end_given_up(w, call);
 }
 
+void rv_wire_add_buf(struct rv_wire *w, struct rv_arena *a, const struct rv_arena_buf *b)
+{
+	pthread_mutex_lock(&w->lock);
+	rv_arena_add_buf(a, b);
+	pthread_mutex_unlock(&w->lock);
+}
+
+void rv_wire_del_buf(struct rv_wire *w, struct rv_arena *a, uint64_t off)
+{
+	pthread_mutex_lock(&w->lock);
+	rv_arena_del_buf(a, off);
+	pthread_mutex_unlock(&w->lock);
+}
+
+uint64_t rv_wire_find_buf(struct rv_wire *w, const void *p, uint64_t len, uint64_t *off)
+{
+	uint64_t token;
+
+	pthread_mutex_lock(&w->lock);
+	token = rv_arena_map_find_buf(&w->arenas, p, len, off);
+	pthread_mutex_unlock(&w->lock);
+	return token;
+}
+
 void rv_wire_drop_arena(struct rv_wire *w, struct rv_arena *a)
 {
 	uint64_t oldest = UINT64_MAX;

@@ -69,7 +69,7 @@ struct rv_wire {
 	uint64_t last_id;
 	bool reading;
 	struct rv_list waiters; /* calls whose threads sleep */
-	int dead; /* 0, or why nothing works any more */
+	int dead;               /* 0, or why nothing works any more */
 	char dead_text[RV_WIRE_TEXT];
 	struct rv_arena_map arenas;
 	struct rv_list undo;     /* calls given up whose reply came */
@@ -196,6 +196,12 @@ void rv_wire_timer(struct rv_wire *w, uint64_t at_ns);
 
 /** Close the descriptors and nothing else: in a forked child. */
 void rv_wire_close_fds(struct rv_wire *w);
+
+/* Buffers to fill: where they are, for those that are named by a pointer into them. @thread any */
+void rv_wire_add_buf(struct rv_wire *w, struct rv_arena *a, const struct rv_arena_buf *b);
+void rv_wire_del_buf(struct rv_wire *w, struct rv_arena *a, uint64_t off);
+/** As rv_arena_map_find_buf(). */
+uint64_t rv_wire_find_buf(struct rv_wire *w, const void *p, uint64_t len, uint64_t *off);
 
 /** Let go of one hold on an arena; its FREE or COMMIT must be on its way. @thread any */
 void rv_wire_drop_arena(struct rv_wire *w, struct rv_arena *a);

@@ -74,6 +74,31 @@ static void get_later(struct pending *p)
 		rv_task_at(l->conf.reactor, &l->get_retry, l->conf.reactor->now_ns + GET_RETRY_NS);
 }
 
+/* A GET into a buffer has come back; late is one whose bytes may still be on the way. */
+static void leave_buffer(struct pending *p, int rc)
+{
+	struct buffer *b = p->rq.flags & RV_LOCAL_INTO && p->rq.token
+				   ? rv_map64_get(&p->s->buffers, p->rq.token)
+				   : NULL;
+
+	if (!b)
+		return; /* the client has given it back */
+	b->gets--;
+	b->spoiled |= rc == -ETIMEDOUT;
+}
+
+static void refuse_get(struct pending *p, const struct rv_msg_get *m)
+{
+	struct rv_local_rep rep = {.id = p->rq.id, .rc = m->rc, .len = m->len};
+
+	if (m->rc != -ERANGE) {
+		rv_pending_refuse(p, m->rc, m->text);
+		return;
+	}
+	rv_session_reply(p->s, &rep, p->op, m->text, strlen(m->text), -1);
+	rv_pending_end(p);
+}
+
 static void got(struct rv_port *port, struct rv_cell *c)
 {
 	struct pending *p = c->ctx;
@@ -84,12 +109,13 @@ static void got(struct rv_port *port, struct rv_cell *c)
 	int fd = -1;
 
 	rv_cell_free(port, c);
+	leave_buffer(p, m.rc);
 	if (m.rc == -EAGAIN) {
 		get_later(p);
 		return;
 	}
 	if (m.rc) {
-		rv_pending_refuse(p, m.rc, m.text);
+		refuse_get(p, &m);
 		return;
 	}
 	if (!s->open || (m.block && !(b = rv_buffer_add(s, m.block_engine, m.block, m.len)))) {
@@ -125,20 +151,62 @@ static uint64_t deadline_of(const struct session *s, const struct rv_local_req *
 			      : RV_NEVER;
 }
 
+/*
+ * The buffer a GET goes into; it is looked up when the get is handed over, since the client may give it back at
+ * any time. From then on the engine holds it.
+ *
+ * @return 0 and *out, NULL if none was named; or a negative errno and *why
+ */
+static int place_of(const struct pending *p, struct buffer **out, const char **why)
+{
+	const struct rv_local_req *rq = &p->rq;
+	struct buffer *b;
+
+	*out = NULL;
+	if (!(rq->flags & RV_LOCAL_INTO) || !rq->token)
+		return 0;
+	b = rv_map64_get(&p->s->buffers, rq->token);
+	if (!b || b->busy || b->view || b->fillable || !b->block || rq->off > b->len ||
+	    rq->len > b->len - rq->off) {
+		*why = "no such buffer in this session, or it is shorter";
+		return -EINVAL;
+	}
+	if (b->spoiled) {
+		*why = "bytes of a get that timed out may still land in this buffer: give it back";
+		return -EBUSY;
+	}
+	*out = b;
+	return 0;
+}
+
 static void start_get(struct pending *p)
 {
 	struct session *s = p->s;
-	struct rv_cell *c = rv_cell_alloc(rv_session_port(s));
+	const char *why = NULL;
+	struct buffer *b;
 	struct rv_msg_get *m;
+	struct rv_cell *c;
+	int rc = place_of(p, &b, &why);
 
+	if (rc) {
+		rv_pending_refuse(p, rc, why);
+		return;
+	}
+	c = rv_cell_alloc(rv_session_port(s));
 	if (!c) {
 		get_later(p);
 		return;
 	}
 	c->ctx = p;
+	if (b)
+		b->gets++;
 	m = (void *)c->body;
 	*m = (struct rv_msg_get){
-		.engine = s->home,
+		.engine = b ? b->engine : s->home,
+		.into = b ? b->block : NULL,
+		.into_off = p->rq.off,
+		.has_cap = p->rq.flags & RV_LOCAL_INTO,
+		.cap = p->rq.len,
 		.handle = {p->rq.worker, p->rq.local},
 		.path = p->rq.path == RV_LOCAL_PATH_RDMA      ? RV_GET_RDMA
 			: p->rq.path == RV_LOCAL_PATH_CHUNKED ? RV_GET_CHUNKED

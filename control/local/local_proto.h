@@ -101,6 +101,11 @@ enum rv_local_admin {
 
 /** GET flags. */
 #define RV_LOCAL_KEEP 1u /* the lease outlives this session */
+/**
+ * GET: no more than `len` bytes (-ERANGE with the payload's), into the buffer `token` of this session (ALLOC,
+ * shared) at `off` if the token is not 0. Bytes that are there come without a token; a view may come all the same.
+ */
+#define RV_LOCAL_INTO 2u
 
 #define RV_LOCAL_HOST 256u
 #define RV_LOCAL_NAME 64u
@@ -110,9 +115,9 @@ struct rv_local_req {
 	uint64_t id;
 	uint32_t version; /* HELLO */
 	uint32_t flags;
-	uint64_t token; /* WRITE, COMMIT, FREE: a buffer or view; REGION_*: the region */
-	uint64_t len;   /* ALLOC; COMMIT: bytes used of the buffer; REGION_REGISTER, REGION_STAGE */
-	uint64_t off;   /* WRITE: where the payload goes; REGION_REGISTER, REGION_STAGE */
+	uint64_t token; /* WRITE, COMMIT, FREE: a buffer or view; GET: a buffer; REGION_*: the region */
+	uint64_t len;   /* ALLOC; COMMIT: bytes used of the buffer; GET: room; REGION_REGISTER, REGION_STAGE */
+	uint64_t off;   /* WRITE, GET: where the payload goes; REGION_REGISTER, REGION_STAGE */
 	uint64_t ttl_ns; /* COMMIT, REGION_STAGE: 0 takes the node's default */
 	uint32_t refs;   /* COMMIT, REGION_STAGE: references to start with, 0 means 1 */
 	uint32_t path;   /* GET: RV_LOCAL_PATH_* */
@@ -144,7 +149,7 @@ struct rv_local_rep {
 	uint64_t arena_len;
 	uint64_t off; /* in the arena; REGION_REGISTER: where in the file the pinned pages begin */
 	uint64_t
-		len; /* ALLOC: the buffer's; GET, METADATA: the payload's; REGION_REGISTER: pinned */
+		len; /* ALLOC: the buffer's; GET (-ERANGE too), METADATA: the payload's; REGION_REGISTER: pinned */
 	uint64_t lease_id;   /* GET */
 	uint64_t refcount;   /* METADATA */
 	uint64_t elapsed_ns; /* GET: in the daemon */

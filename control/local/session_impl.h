@@ -21,7 +21,9 @@ struct buffer {
 	bool single_use; /* the arena is this block's alone */
 	bool fillable;   /* by WRITE */
 	bool view;
-	bool busy; /* being committed */
+	bool busy;     /* being committed */
+	unsigned gets; /* that may write into it */
+	bool spoiled;  /* one of them was answered before it let go of it */
 	bool wants_pinned;
 };
 

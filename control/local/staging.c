@@ -242,6 +242,11 @@ void rv_session_commit(struct session *s, const struct rv_local_req *rq)
 				  "no such buffer in this session, or it is shorter");
 		return;
 	}
+	if (b->gets || b->spoiled) {
+		rv_session_refuse(s, rq, RV_LOCAL_COMMIT, -EBUSY,
+				  "a get may still write into this buffer");
+		return;
+	}
 	p = rv_pending_new(s, RV_LOCAL_COMMIT, rq);
 	c = p ? rv_pending_cell(p) : NULL;
 	if (!c)

@@ -43,7 +43,7 @@ static void retire(struct rv_get *g)
 {
 	struct rv_engine *e = g->e;
 
-	RV_CHECK(!g->asker && !g->block && !g->src && !g->call_out);
+	RV_CHECK(!g->asker && !g->block && !g->into && !g->src && !g->call_out);
 	rv_task_cancel(e->reactor, &g->deadline);
 	rv_task_cancel(e->reactor, &g->renew);
 	rv_cell_free(rv_get_port(g), g->cell);
@@ -162,6 +162,9 @@ void rv_get_wind_up(struct rv_get *g)
 	g->rdma = false;
 	g->state = GET_ENDING;
 	drop_block(g);
+	if (g->into)
+		rv_block_drop(g->into);
+	g->into = NULL;
 	if (g->lease_id && g->handle.worker == g->e->conf.worker)
 		owner = rv_engine_of(g->e->conf.set, g->handle.local);
 	if (!g->src && !g->lease_id) {
@@ -195,6 +198,9 @@ void rv_get_report(struct rv_get *g, enum rv_path took)
 	struct rv_msg_get *m = g->req;
 	struct rv_stats *s = &g->e->stats;
 
+	m->in_place = g->block && g->block == g->into;
+	if (m->in_place)
+		drop_block(g);
 	m->block = g->block;
 	m->block_engine = g->e;
 	m->len = g->len;
@@ -228,7 +234,7 @@ static void begin_pull(struct rv_get *g)
 	call->chunk_size = g->plan.chunk_size;
 	call->chunk_count = g->plan.chunk_count;
 	call->idle_ns = g->e->conf.call_timeout_ns;
-	call->dst = rv_block_ptr(g->block);
+	call->dst = rv_get_dst(g);
 	call_start(g);
 }
 
@@ -275,14 +281,27 @@ static void begin_acquire(struct rv_get *g, unsigned offer)
 	call_start(g);
 }
 
+/* The destination is there. */
+static void go_on(struct rv_get *g)
+{
+	if (g->rdma)
+		rv_get_begin_rdma(g);
+	else if (g->src)
+		rv_get_begin_copy(g);
+	else
+		begin_pull(g);
+}
+
 /* What arrived in the destination's stead: plain memory cannot take a GET. */
 static void reserved(struct rv_pool *p, struct rv_pool_req *req, int rc)
 {
 	struct rv_get *g = req->ctx;
 
 	(void)p;
-	if (!rc)
+	if (!rc) {
 		g->block = req->block;
+		g->off = 0;
+	}
 	if (!g->asker) {
 		rv_get_wind_up(g); /* its deadline passed meanwhile */
 		return;
@@ -301,17 +320,19 @@ static void reserved(struct rv_pool *p, struct rv_pool_req *req, int rc)
 		rv_get_fail(g, rc);
 		return;
 	}
-	if (g->rdma)
-		rv_get_begin_rdma(g);
-	else if (g->src)
-		rv_get_begin_copy(g);
-	else
-		begin_pull(g);
+	go_on(g);
 }
 
 /* Checked from the answer, before anything of the stated size is allocated; the owner frees the staged copy. */
 bool rv_get_too_long(struct rv_get *g)
 {
+	if (g->has_cap && g->len > g->cap) {
+		rv_get_say(g, "%" PRIu64 " bytes do not fit into %" PRIu64, g->len, g->cap);
+		if (g->req)
+			g->req->len = g->len;
+		rv_get_fail(g, -ERANGE);
+		return true;
+	}
 	if (!g->max_len || g->len <= g->max_len)
 		return false;
 	rv_get_say(g, "the payload has %" PRIu64 " bytes, the limit here is %" PRIu64, g->len,
@@ -320,6 +341,12 @@ bool rv_get_too_long(struct rv_get *g)
 	g->release = true; /* nobody is left to read it */
 	rv_get_wind_up(g);
 	return true;
+}
+
+/* A device writes only where it was told it may. */
+static bool takes_it(const struct rv_get *g)
+{
+	return g->into && (!g->rdma || g->into->arena->map[g->fabric->index]);
 }
 
 void rv_get_reserve(struct rv_get *g)
@@ -331,6 +358,13 @@ void rv_get_reserve(struct rv_get *g)
 
 	if (!g->len) {
 		begin_pull(g);
+		return;
+	}
+	if (takes_it(g)) {
+		rv_block_hold(g->into);
+		g->block = g->into;
+		g->off = g->into_off;
+		go_on(g);
 		return;
 	}
 	g->state = GET_RESERVE;
@@ -484,6 +518,7 @@ void rv_engine_run_get(struct rv_port *p, struct rv_cell *c)
 	struct rv_get *g;
 
 	m->block = NULL;
+	m->in_place = false;
 	m->text[0] = '\0';
 	if (!mine || e->draining) {
 		if (mine)
@@ -509,11 +544,17 @@ void rv_engine_run_get(struct rv_port *p, struct rv_cell *c)
 		.uid = m->uid,
 		.max_len = m->max_len,
 		.lease_ns = m->lease_ns,
+		.has_cap = m->has_cap,
+		.cap = m->cap,
+		.into = m->into,
+		.into_off = m->into_off,
 		.began_ns = e->reactor->now_ns,
 		.deadline = {.fn = deadline_passed},
 		.deadline_ns = m->deadline_ns,
 		.state = GET_ACQUIRE,
 	};
+	if (g->into)
+		rv_block_hold(g->into);
 	rv_list_init(&g->link);
 	rv_list_push(&e->live_gets, &g->link);
 	rv_counter_add(&e->stats.gets, 1);

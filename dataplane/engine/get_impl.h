@@ -40,6 +40,8 @@ struct rv_get {
 	enum rv_get_path path;
 	uid_t uid;
 	uint64_t max_len, lease_ns;
+	bool has_cap;
+	uint64_t cap;
 	uint64_t began_ns;
 	struct rv_task
 		deadline;     /* also the poll while wiring, and the force-close after a timeout */
@@ -62,6 +64,7 @@ struct rv_get {
 	bool has_xxh3;
 	uint64_t xxh3;
 	struct rv_hasher *hasher;
+	uint8_t *bounce; /* what is hashed of a buffer its client may write */
 	uint64_t hashed;
 	struct rv_task verify;
 	enum rv_path took;
@@ -69,6 +72,9 @@ struct rv_get {
 	struct rv_fabric *fabric;
 	struct rv_pool_req reserve;
 	struct rv_block *block; /* destination */
+	uint64_t off;           /* in it */
+	struct rv_block *into;  /* the caller's place, held for as long as the get lives */
+	uint64_t into_off;
 	struct rv_fabric_get get;
 	uint64_t get_began_ns;
 	uint64_t remote_addr;
@@ -89,6 +95,12 @@ static inline struct rv_port *rv_get_port(const struct rv_get *g)
 static inline uint64_t rv_get_now(const struct rv_get *g)
 {
 	return g->e->reactor->now_ns;
+}
+
+/** Where the bytes go. */
+static inline uint8_t *rv_get_dst(const struct rv_get *g)
+{
+	return rv_block_ptr(g->block) + g->off;
 }
 
 /* Without a deadline of its own a get has one for each step, a call's. */
@@ -119,7 +131,7 @@ void rv_get_report(struct rv_get *g, enum rv_path took);
 /** The one fallback: detach, acquire without an offer, chunks. */
 void rv_get_fall_back(struct rv_get *g, enum rv_path_reason why, const char *text);
 
-/** Is it longer than its caller allows? Then it was answered and winds up. */
+/** Is it longer than its caller allows, or has room for? Then it was answered and winds up. */
 bool rv_get_too_long(struct rv_get *g);
 
 /** Reserve a destination of the length that was told, and go on from there. */

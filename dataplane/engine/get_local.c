@@ -1,5 +1,6 @@
 /*
- * Gets of this node's own slots: shown to the same user, copied for another, or out of a region.
+ * Gets of this node's own slots: shown to the same user; copied for another, out of a region, or into a place of
+ * the caller's.
  */
 #include <errno.h>
 
@@ -18,7 +19,7 @@ static void copy_slice(struct rv_reactor *r, struct rv_task *t)
 		rv_get_wind_up(g);
 		return;
 	}
-	rc = rv_block_read(g->src, g->copied, rv_block_ptr(g->block) + g->copied, n);
+	rc = rv_block_read(g->src, g->copied, rv_get_dst(g) + g->copied, n);
 	if (rc) {
 		rv_get_say(g, rc == -ESHUTDOWN
 				      ? "the memory it was staged in was given back to its owner"
@@ -60,13 +61,12 @@ static void local_acquired(struct rv_port *p, struct rv_cell *c)
 	}
 	g->lease_id = m->lease_id;
 	g->len = m->total_len;
-	if (g->max_len && g->len > g->max_len) {
-		g->src = m->block;
-		g->src_engine = m->engine;
-		rv_get_too_long(g);
+	g->src = m->block;
+	g->src_engine = m->engine;
+	if (rv_get_too_long(g))
 		return;
-	}
-	if (m->same_user || !m->block) {
+	if ((m->same_user && !g->into) || !m->block) {
+		g->src = NULL; /* the hold goes with the answer */
 		g->req->block = m->block;
 		g->req->block_engine = m->engine;
 		g->req->len = g->len;
@@ -79,8 +79,6 @@ static void local_acquired(struct rv_port *p, struct rv_cell *c)
 		rv_get_wind_up(g);
 		return;
 	}
-	g->src = m->block;
-	g->src_engine = m->engine;
 	rv_get_reserve(g); /* goes on with rv_get_begin_copy() */
 }
 

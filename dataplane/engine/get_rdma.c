@@ -72,7 +72,7 @@ void rv_get_begin_rdma(struct rv_get *g)
 		.len = g->len,
 		.key = g->key,
 		.key_len = g->key_len,
-		.local = rv_block_ptr(g->block),
+		.local = rv_get_dst(g),
 		.local_map = g->block->arena->map[f->index],
 		.done = get_done,
 		.ctx = g,

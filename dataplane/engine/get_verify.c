@@ -1,17 +1,27 @@
 /*
- * Content, where the owner said what it hashes to: landing memory is written by nobody any more.
+ * Content, where the owner said what it hashes to: landing memory is written by nobody any more. What a client may
+ * write at any time is copied out by the kernel first.
  */
 #include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 #include "dataplane/base/hash.h"
 #include "dataplane/engine/get_impl.h"
+
+static void stop_hashing(struct rv_get *g)
+{
+	rv_hasher_destroy(g->hasher);
+	free(g->bounce);
+	g->hasher = NULL;
+	g->bounce = NULL;
+}
 
 static void verify_end(struct rv_get *g)
 {
 	bool same = rv_hasher_sum(g->hasher) == g->xxh3;
 
-	rv_hasher_destroy(g->hasher);
-	g->hasher = NULL;
+	stop_hashing(g);
 	if (same) {
 		rv_get_report(g, g->took);
 		return;
@@ -20,18 +30,40 @@ static void verify_end(struct rv_get *g)
 	rv_get_fail(g, -EBADMSG);
 }
 
+/* @return bytes hashed, or 0: they could not be read */
+static uint64_t hash_some(struct rv_get *g, uint64_t n)
+{
+	ssize_t got;
+
+	if (!g->bounce) {
+		rv_hasher_add(g->hasher, rv_get_dst(g) + g->hashed, n);
+		return n;
+	}
+	got = pread(g->block->arena->pages.memfd, g->bounce, n,
+		    (off_t)(g->block->off + g->off + g->hashed));
+	if (got <= 0)
+		return 0;
+	rv_hasher_add(g->hasher, g->bounce, (size_t)got);
+	return (uint64_t)got;
+}
+
 static void verify_slice(struct rv_reactor *r, struct rv_task *t)
 {
 	struct rv_get *g = RV_CONTAINER(t, struct rv_get, verify);
 	uint64_t n = rv_min_u64(RV_GET_SLICE, g->len - g->hashed);
 
 	if (!g->asker) {
-		rv_hasher_destroy(g->hasher);
-		g->hasher = NULL;
+		stop_hashing(g);
 		rv_get_wind_up(g); /* its deadline passed meanwhile */
 		return;
 	}
-	rv_hasher_add(g->hasher, rv_block_ptr(g->block) + g->hashed, n);
+	n = hash_some(g, n);
+	if (!n) {
+		stop_hashing(g);
+		rv_get_say(g, "the buffer cannot be read to check the content");
+		rv_get_fail(g, -EIO);
+		return;
+	}
 	g->hashed += n;
 	if (g->hashed < g->len)
 		rv_task_at(r, t, r->now_ns);
@@ -46,7 +78,9 @@ void rv_get_succeed(struct rv_get *g, enum rv_path took)
 		return;
 	}
 	g->hasher = rv_hasher_create();
-	if (!g->hasher) {
+	g->bounce = g->hasher && g->block == g->into ? malloc(RV_GET_SLICE) : NULL;
+	if (!g->hasher || (g->block == g->into && !g->bounce)) {
+		stop_hashing(g);
 		rv_get_say(g, "no memory to check the content");
 		rv_get_fail(g, -ENOMEM);
 		return;

@@ -154,7 +154,13 @@ rv_cell_fn rv_engine_run_peer;
 
 enum rv_get_path { RV_GET_ANY, RV_GET_RDMA, RV_GET_CHUNKED };
 
-/** rv_engine_run_get: fetch a payload into a landing block (or see a local one). */
+/**
+ * rv_engine_run_get: fetch a payload into a landing block (or see a local one), or into a session's buffer.
+ *
+ * `into` is a block of the engine's own that the asker holds when it sends the message; from then on the get has
+ * holds of its own, until nothing writes into the block any more. On a failure the bytes there are undefined; after
+ * -ETIMEDOUT they may still change.
+ */
 struct rv_msg_get {
 	struct rv_engine *engine;
 	struct rv_handle handle;
@@ -164,8 +170,14 @@ struct rv_msg_get {
 	uint64_t max_len; /* 0: none. A longer payload is released, not fetched: -EMSGSIZE */
 	uint64_t
 		lease_ns; /* 0: none. Asks the owner to end a chunked lease that nobody pulls for so long */
+	bool has_cap;
+	uint64_t
+		cap; /* a longer payload is not fetched: -ERANGE with its `len`, the lease is detached */
+	struct rv_block *into; /* NULL: a landing block */
+	uint64_t into_off;
 
 	int rc;
+	bool in_place;                  /* the bytes are in `into`; `block` is NULL */
 	char text[RV_MSG_TEXT];         /* on a failure: what, on whose side */
 	struct rv_block *block;         /* with one hold, the asker's; NULL if empty */
 	struct rv_engine *block_engine; /* whose pool it is */

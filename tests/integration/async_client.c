@@ -2,6 +2,7 @@
  * async_client SOCKET put LEN NR           stage NR payloads of LEN bytes at once, print the handles
  * async_client SOCKET gets REF LEN NR THREADS
  *                                          NR gets in flight from one poll loop, beside THREADS that block
+ * async_client SOCKET into REF LEN NR      NR gets into parts of one buffer, then one by a blocking call
  * async_client SOCKET wait REF NR TIMEOUT_MS
  *                                          NR gets of an owner that does not answer; "waiting" once they are out
  * async_client SOCKET call PEER LEN NR     NR calls of its handler `echo`
@@ -143,6 +144,17 @@ static void detach_done(void *user, int rc)
 	detached++;
 }
 
+static void finish_detaches(void)
+{
+	struct pollfd p = {.fd = rv_event_fd(c), .events = POLLIN};
+
+	while (detached < ok) {
+		MUST(poll(&p, 1, 60000) == 1);
+		rv_progress(c);
+		turns++;
+	}
+}
+
 static void got(void *user, int rc)
 {
 	struct item *it = user;
@@ -199,14 +211,50 @@ static void gets(uint64_t len, unsigned nr, unsigned threads)
 	atomic_store(&stop, true);
 	for (unsigned i = 0; i < threads; i++)
 		pthread_join(t[i], NULL);
-	while (detached < ok) {
-		struct pollfd p = {.fd = rv_event_fd(c), .events = POLLIN};
-
-		MUST(poll(&p, 1, 60000) == 1);
-		rv_progress(c);
-		turns++;
-	}
+	finish_detaches();
 	printf("blocked %lu ", atomic_load(&blocked));
+}
+
+/* into */
+
+static void detach_into(void *user, int rc)
+{
+	struct item *it = user;
+
+	count(it, rc);
+	if (rc)
+		return;
+	MUST(it->len == want_len);
+	MUST(rv_detach_at_nb(c, &owner, it->lease, NULL, detach_done, it) == 0);
+}
+
+static void into(uint64_t len, unsigned nr)
+{
+	uint64_t n, lease;
+	struct rv_buf buf;
+	uint8_t *p;
+
+	want_len = len;
+	items = calloc(nr, sizeof(*items));
+	MUST(items && rv_alloc_pinned(c, (len + 1) * nr, &buf) == 0);
+	p = buf.data;
+	memset(p, 0x5a, (len + 1) * nr);
+	for (unsigned i = 0; i < nr; i++)
+		MUST(rv_get_into_at_nb(c, &owner, NULL, p + i * (len + 1), len + 1, &items[i].len,
+				       &items[i].lease, detach_into, &items[i]) == 0);
+	run(nr);
+	finish_detaches();
+	for (unsigned i = 0; i < nr; i++) {
+		MUST(right(p + i * (len + 1), len, len));
+		MUST(p[i * (len + 1) + len] == 0x5a);
+	}
+	memset(p, 0x5a, (len + 1) * nr);
+	MUST(rv_get_into_at(c, &owner, NULL, p + 1, len - 1, &n, &lease) == -ERANGE && n == len);
+	MUST(p[1] == 0x5a);
+	MUST(rv_get_into_at(c, &owner, NULL, p + 1, len, &n, &lease) == 0 && n == len);
+	MUST(right(p + 1, len, len) && p[0] == 0x5a);
+	MUST(rv_detach_at(c, &owner, lease, NULL) == 0);
+	rv_buf_free(&buf);
 }
 
 static void wait_for(unsigned nr, uint64_t timeout_ms)
@@ -254,13 +302,15 @@ int main(int argc, char **argv)
 	MUST(argc >= 5);
 	MUST(rv_open(argv[1], &c) == 0);
 	want_nr = (unsigned)strtoul(argv[4], NULL, 10);
-	if (!strcmp(argv[2], "gets") || !strcmp(argv[2], "wait"))
+	if (!strcmp(argv[2], "gets") || !strcmp(argv[2], "wait") || !strcmp(argv[2], "into"))
 		MUST(rv_ref_parse(argv[3], &owner) == 0);
 	if (!strcmp(argv[2], "put"))
 		put(strtoull(argv[3], NULL, 10), want_nr);
 	else if (!strcmp(argv[2], "gets"))
 		gets(strtoull(argv[4], NULL, 10), (unsigned)strtoul(argv[5], NULL, 10),
 		     (unsigned)strtoul(argv[6], NULL, 10));
+	else if (!strcmp(argv[2], "into"))
+		into(strtoull(argv[4], NULL, 10), (unsigned)strtoul(argv[5], NULL, 10));
 	else if (!strcmp(argv[2], "wait"))
 		wait_for(want_nr, strtoull(argv[5], NULL, 10));
 	else

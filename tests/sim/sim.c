@@ -177,11 +177,12 @@ static void summary(const char *before, uint64_t seeds)
 	const struct sim_totals *t = &sim.totals;
 
 	printf("%s%" PRIu64 " seeds, %" PRIu64 " rounds, %" PRIu64 " staged; gets: %" PRIu64
-	       " local, %" PRIu64 " chunked, %" PRIu64 " rdma, %" PRIu64 " failed (%" PRIu64
-	       " late); %" PRIu64 " kills, %" PRIu64 " stops, %" PRIu64 " cuts\n",
+	       " local, %" PRIu64 " chunked, %" PRIu64 " rdma, %" PRIu64
+	       " of them into programs' buffers, %" PRIu64 " failed (%" PRIu64 " late); %" PRIu64
+	       " kills, %" PRIu64 " stops, %" PRIu64 " cuts\n",
 	       before, seeds, t->rounds, t->staged, t->gets_ok[RV_PATH_LOCAL],
-	       t->gets_ok[RV_PATH_CHUNKED], t->gets_ok[RV_PATH_RDMA], t->gets_failed, t->late,
-	       t->kills, t->stops, t->cuts);
+	       t->gets_ok[RV_PATH_CHUNKED], t->gets_ok[RV_PATH_RDMA], t->gets_in_place,
+	       t->gets_failed, t->late, t->kills, t->stops, t->cuts);
 	fflush(stdout);
 }
 

@@ -180,8 +180,8 @@ struct sim {
 
 	/* what happened, over all seeds */
 	struct sim_totals {
-		uint64_t gets_ok[RV_PATHS], gets_failed, late, staged, kills, stops, cuts, rounds,
-			blocks, checks;
+		uint64_t gets_ok[RV_PATHS], gets_in_place, gets_failed, late, staged, kills, stops,
+			cuts, rounds, blocks, checks;
 	} totals;
 };
 

@@ -39,6 +39,8 @@ struct buffer {
 	struct rv_block *block;
 	uint64_t len;
 	bool busy, pinned;
+	bool filled;  /* by a get that is under way */
+	bool spoiled; /* a get into it was late: its bytes may still land there */
 };
 
 struct view {
@@ -72,8 +74,10 @@ struct op {
 	enum op_kind kind;
 	uint64_t session;
 	struct sim_handle h;
-	struct buffer *buffer;
+	struct buffer *buffer; /* GET: its place; NULL once that was given back */
 	struct region *region;
+	bool capped;
+	uint64_t off, cap;
 	enum rv_get_path path;
 	enum rv_lease_op then; /* of a lease that was acquired for it */
 	uint64_t deadline_ns, began_ns;
@@ -336,8 +340,18 @@ static struct sim_session *session_any(struct sim_node *n)
 	return s;
 }
 
+/* A get into it goes on: nobody looks at the bytes, but they must land where they may. */
 static void buffer_free(struct buffer *b, bool give_back)
 {
+	struct rv_list *it;
+
+	RV_LIST_EACH(it, &ops)
+	{
+		struct op *op = RV_LIST_ENTRY(it, struct op, link);
+
+		if (op->kind == OP_GET && op->buffer == b)
+			op->buffer = NULL;
+	}
 	if (give_back && b->block)
 		drop_hold(b->node, b->engine, b->block);
 	rv_list_del(&b->link);
@@ -744,7 +758,7 @@ static void do_stage(struct sim_node *n)
 	}
 	if (sim_chance(100))
 		buffer_free(b, true);
-	else
+	else if (!b->filled && !b->spoiled)
 		stage(n, session_find(n, b->session), b,
 		      sim_chance(800)   ? b->len
 		      : sim_chance(900) ? sim_between(1, b->len)
@@ -752,6 +766,84 @@ static void do_stage(struct sim_node *n)
 }
 
 /* Fetching. */
+
+static uint64_t first_wrong(const struct buffer *b, uint64_t off, uint64_t len, uint64_t serial)
+{
+	uint8_t *p = rv_block_ptr(b->block);
+
+	if (!sim_mem_readable(p, b->len))
+		sim_fail("node %u: a program's buffer is not mapped", b->node->at);
+	return sim_differs(p + off, len, serial);
+}
+
+static struct buffer *place_any(const struct op *op)
+{
+	struct rv_list *it;
+
+	RV_LIST_EACH(it, &buffers)
+	{
+		struct buffer *b = RV_LIST_ENTRY(it, struct buffer, link);
+
+		if (b->node == op->node && b->session == op->session && !b->busy && !b->filled &&
+		    !b->spoiled && b->block->arena->cls.kind == RV_ARENA_SESSION &&
+		    (b->len >= op->h.len || sim_chance(100)))
+			return b;
+	}
+	return NULL;
+}
+
+/* Some gets go into a buffer of the program's own. */
+static void choose_place(struct op *op, struct rv_msg_get *m)
+{
+	struct buffer *b;
+
+	op->capped = sim_chance(500);
+	op->cap = sim_chance(800) ? op->h.len + sim_small(0, 9000) : sim_small(0, op->h.len + 1);
+	m->has_cap = op->capped;
+	m->cap = op->cap;
+	b = op->capped ? place_any(op) : NULL;
+	if (!b)
+		return;
+	op->off = sim_chance(700) && b->len > op->h.len ? sim_below(b->len - op->h.len)
+							: sim_small(0, b->len);
+	op->cap = m->cap = rv_min_u64(op->cap, b->len - op->off);
+	op->buffer = b;
+	b->filled = true;
+	sim_fill(rv_block_ptr(b->block), b->len, RV_NEVER);
+	m->engine = b->engine;
+	m->into = b->block;
+	m->into_off = op->off;
+}
+
+/* What a get that has ended did to its place. */
+static void check_place(struct op *op, const struct rv_msg_get *m)
+{
+	struct buffer *b = op->buffer;
+	unsigned at = op->node->at;
+
+	if (m->rc == -ERANGE && (!op->capped || m->len != op->h.len || m->len <= op->cap))
+		sim_fail("node %u: %" PRIu64 " bytes do not fit into %" PRIu64, at, m->len,
+			 op->cap);
+	if (!m->rc && op->capped && m->len > op->cap)
+		sim_fail("node %u: %" PRIu64 " bytes were put into %" PRIu64, at, m->len, op->cap);
+	if (m->in_place && (m->rc || m->block || !m->len))
+		sim_fail("node %u: a get in its place that is none (%d)", at, m->rc);
+	if (!b)
+		return;
+	b->filled = false;
+	b->spoiled = m->rc == -ETIMEDOUT;
+	if (first_wrong(b, 0, op->off, RV_NEVER) != RV_NEVER)
+		sim_fail("node %u: bytes of a get before its place", at);
+	if (m->rc == -ERANGE && first_wrong(b, 0, b->len, RV_NEVER) != RV_NEVER)
+		sim_fail("node %u: bytes of a get that did not fit", at);
+	if (!m->in_place)
+		return;
+	sim.totals.gets_in_place++;
+	sim.totals.checks++;
+	if (first_wrong(b, op->off, m->len, op->h.serial) != RV_NEVER)
+		sim_fail("node %u: a get into a buffer reports OK with other bytes (%s)", at,
+			 rv_path_name(m->took));
+}
 
 static void got(struct rv_port *p, struct rv_cell *c)
 {
@@ -772,6 +864,7 @@ static void got(struct rv_port *p, struct rv_cell *c)
 	    sim.now_ns > op->deadline_ns + SLACK_NS && sim.now_ns > op->began_ns + SLACK_NS)
 		sim_fail("node %u: a get was answered (%d %s) %.3f s after its deadline", n->at,
 			 m.rc, m.text, (double)(sim.now_ns - op->deadline_ns) / 1e9);
+	check_place(op, &m);
 	if (m.rc) {
 		sim.totals.gets_failed++;
 		sim.totals.late += m.rc == -ETIMEDOUT;
@@ -784,6 +877,11 @@ static void got(struct rv_port *p, struct rv_cell *c)
 	if (m.len != op->h.len)
 		sim_fail("node %u: a get reports %" PRIu64 " bytes of %" PRIu64, n->at, m.len,
 			 op->h.len);
+	if (m.in_place) {
+		end_lease(n, op->h.h, m.lease_id, sim_chance(500));
+		op_end(op);
+		return;
+	}
 	v = sim_new(sizeof(*v));
 	*v = (struct view){.node = n,
 			   .session = op->session,
@@ -830,6 +928,7 @@ static void start_get(struct op *op)
 		.deadline_ns = op->deadline_ns,
 		.uid = s->uid,
 	};
+	choose_place(op, m);
 	c->run = rv_engine_run_get;
 	rv_engine_send(port_of(n), m->engine, c);
 }

@@ -16,7 +16,7 @@
 #define STOP_FLUSH RV_SEC(1)
 #define STOP_POLL  RV_MS(2)
 #define SETTLE_NS  RV_SEC(400)
-#define SETTLE_MAX 200000u
+#define SETTLE_MAX 1000000u
 
 /* Draws. */
 
@@ -696,6 +696,27 @@ static bool all_idle(void)
 	return all;
 }
 
+/* Arenas nobody can use again are there still: giving one back found no cell, and is tried again in 100 ms. */
+static bool arenas_due(void)
+{
+	for (unsigned i = 0; i < SIM_NODES; i++) {
+		const struct sim_node *n = sim.node[i];
+
+		for (unsigned k = 0; n && k < n->set.nr; k++) {
+			struct rv_list *it;
+
+			RV_LIST_EACH(it, &n->engine[k].pool.arenas)
+			{
+				const struct rv_arena *a = RV_LIST_ENTRY(it, struct rv_arena, link);
+
+				if (!a->block_nr && (a->dedicated || a->session_over))
+					return true;
+			}
+		}
+	}
+	return false;
+}
+
 static bool anybody(void)
 {
 	for (unsigned i = 0; i < SIM_NODES; i++) {
@@ -707,7 +728,7 @@ static bool anybody(void)
 
 static void settle(void)
 {
-	uint64_t until = sim.now_ns + SETTLE_NS;
+	uint64_t until = sim.now_ns + SETTLE_NS, due;
 
 	sim.settling = true;
 	for (unsigned i = 0; i < SIM_NODES; i++) {
@@ -726,10 +747,11 @@ static void settle(void)
 	}
 	sim_actor_check_over();
 	/* Arenas that are due to go need a little longer; then nothing may be on its way. */
+	due = sim.now_ns + RV_SEC(1);
 	for (unsigned i = 0; i < SETTLE_MAX; i++) {
 		unsigned work = step_all();
 
-		if (!work && i >= 64)
+		if (!work && i >= 64 && (!arenas_due() || sim.now_ns > due))
 			break;
 		advance(work);
 	}

@@ -616,6 +616,101 @@ static void a_shared_buffer_is_filled_in_place(void **state)
 
 /* Forks. */
 
+/* A daemon that puts bytes into the client's own buffer, which is at 4096 of its arena. */
+#define ROOM 20000u
+
+static void alloc_buffer(int fd, int arena, uint64_t token, uint64_t off)
+{
+	struct rv_local_req rq = fake_expect(fd, RV_LOCAL_ALLOC);
+	struct rv_local_rep rep = fake_got(rq.id, token, off, rq.len);
+
+	rep.has_fd = token == 3;
+	rep.writable = 1;
+	fake_answer(fd, RV_LOCAL_ALLOC, &rep, NULL, rep.has_fd ? arena : -1);
+}
+
+static void script_in_place(int fd)
+{
+	int arena = fake_make_arena(F_SEAL_SHRINK);
+	struct rv_local_req rq;
+	struct rv_local_rep rep;
+
+	alloc_buffer(fd, arena, 3, 4096);
+	alloc_buffer(fd, arena, 4, 28672);
+	rq = fake_expect(fd, RV_LOCAL_GET);
+	MUST(rq.flags == RV_LOCAL_INTO && rq.token == 3 && rq.off == 100 && rq.len == 500);
+	MUST(pwrite(arena, "here", 4, 4096 + 100) == 4);
+	rep = (struct rv_local_rep){.id = rq.id, .len = 4, .lease_id = 9};
+	fake_answer(fd, RV_LOCAL_GET, &rep, NULL, -1);
+
+	rq = fake_expect(fd, RV_LOCAL_GET);
+	MUST(rq.flags == (RV_LOCAL_INTO | RV_LOCAL_KEEP) && rq.token == 4 && rq.off == 0 &&
+	     rq.len == ROOM);
+	rep = (struct rv_local_rep){.id = rq.id, .rc = -ERANGE, .len = ROOM + 1};
+	fake_answer(fd, RV_LOCAL_GET, &rep, "it does not fit", -1);
+
+	/* It may come as a view all the same: it is copied, and the view goes back. */
+	rq = fake_expect(fd, RV_LOCAL_GET);
+	MUST(rq.token == 4 && rq.off == ROOM - 5 && rq.len == 5);
+	fake_answer_get(fd, fake_got(rq.id, 77, 60000, 5), -1);
+	MUST(fake_expect(fd, RV_LOCAL_FREE).token == 77);
+
+	/* Ranges that are in no buffer, or not all of it, and memory of the program's own. */
+	for (unsigned i = 0; i < 4; i++) {
+		rq = fake_expect(fd, RV_LOCAL_GET);
+		MUST(rq.flags == RV_LOCAL_INTO && rq.token == 0 && rq.len == (i == 3 ? 0 : 5));
+		rep = (struct rv_local_rep){.id = rq.id, .rc = -ENOENT};
+		fake_answer(fd, RV_LOCAL_GET, &rep, "no such handle", -1);
+	}
+	MUST(fake_expect(fd, RV_LOCAL_FREE).token == 3);
+	rq = fake_expect(fd, RV_LOCAL_COMMIT);
+	rep = (struct rv_local_rep){.id = rq.id, .worker = FAKE_WORKER, .local = 4};
+	fake_answer(fd, RV_LOCAL_COMMIT, &rep, NULL, -1);
+	for (unsigned i = 0; i < 2; i++) {
+		rq = fake_expect(fd, RV_LOCAL_GET);
+		MUST(rq.token == 0);
+		rep = (struct rv_local_rep){.id = rq.id, .rc = -ENOENT};
+		fake_answer(fd, RV_LOCAL_GET, &rep, "no such handle", -1);
+	}
+	close(arena);
+	fake_until_closed(fd);
+}
+
+static void bytes_are_put_into_a_buffer_of_the_session_without_a_copy(void **state)
+{
+	struct rv_opts keep = {.keep = true};
+	struct rv_buf one = {0}, two = {0};
+	uint8_t *p, *q, own[8];
+	struct fake_daemon f;
+	uint64_t len, lease = 0;
+	struct rv_handle h;
+
+	(void)state;
+	fake_start(&f, script_in_place);
+	assert_int_equal(rv_alloc_pinned(f.c, ROOM, &one), 0);
+	assert_int_equal(rv_alloc_pinned(f.c, ROOM, &two), 0);
+	p = one.data;
+	q = two.data;
+	assert_int_equal(rv_get_into(f.c, fake_handle(1), NULL, p + 100, 500, &len, &lease), 0);
+	assert_memory_equal(p + 100, "here", 4);
+	assert_int_equal(len, 4);
+	assert_int_equal(lease, 9);
+	assert_int_equal(rv_get_into(f.c, fake_handle(1), &keep, q, ROOM, &len, &lease), -ERANGE);
+	assert_int_equal(len, ROOM + 1);
+	assert_int_equal(rv_get_into(f.c, fake_handle(1), NULL, q + ROOM - 5, 5, &len, &lease), 0);
+	assert_int_equal(q[ROOM - 1], 60004 % 251);
+	assert_int_equal(rv_get_into(f.c, fake_handle(1), NULL, p - 1, 5, &len, &lease), -ENOENT);
+	assert_int_equal(rv_get_into(f.c, fake_handle(1), NULL, q + ROOM - 4, 5, &len, &lease),
+			 -ENOENT);
+	assert_int_equal(rv_get_into(f.c, fake_handle(1), NULL, own, 5, &len, &lease), -ENOENT);
+	assert_int_equal(rv_get_into(f.c, fake_handle(1), NULL, NULL, 0, &len, &lease), -ENOENT);
+	rv_buf_free(&one);
+	assert_int_equal(rv_register_pinned(f.c, &two, NULL, &h), 0);
+	assert_int_equal(rv_get_into(f.c, fake_handle(1), NULL, p, 5, &len, &lease), -ENOENT);
+	assert_int_equal(rv_get_into(f.c, fake_handle(1), NULL, q, 5, &len, &lease), -ENOENT);
+	fake_stop(&f);
+}
+
 static void script_wait(int fd)
 {
 	struct rv_local_req rq;
@@ -759,6 +854,7 @@ int main(void)
 		cmocka_unit_test(data_arrives_whole_and_is_named),
 		cmocka_unit_test(a_slot_with_missing_bytes_is_dropped),
 		cmocka_unit_test(a_shared_buffer_is_filled_in_place),
+		cmocka_unit_test(bytes_are_put_into_a_buffer_of_the_session_without_a_copy),
 		cmocka_unit_test(a_forked_child_is_refused_and_harms_nobody),
 		cmocka_unit_test(references_are_read_and_written),
 		cmocka_unit_test(what_is_no_reference_is_refused),
