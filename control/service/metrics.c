@@ -196,7 +196,7 @@ static void memory(FILE *f, const struct rv_metrics *m)
 	single(f, "rvd_parked_bytes", GAUGE, "Bytes of emptied arenas kept for the next one.",
 	       rv_counter_get(&r->parked_bytes));
 	single(f, "rvd_registered_budget_bytes", GAUGE, "Bytes that may be registered at most.",
-	       r->conf.registered_budget);
+	       rv_counter_get(&r->registered_budget));
 }
 
 static void registration_failures(FILE *f, const struct rv_metrics *m)

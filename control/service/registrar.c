@@ -36,12 +36,14 @@ void rv_registrar_init(struct rv_registrar *r, const struct rv_registrar_conf *c
 		.registered = {.limit = conf->registered_budget},
 		.plain = {.limit = conf->plain_budget},
 	};
+	rv_counter_set(&r->registered_budget, conf->registered_budget);
 	rv_parking_init(&r->parking, conf->retain_bytes);
 }
 
 void rv_registrar_publish(struct rv_registrar *r)
 {
 	rv_counter_set(&r->registered_bytes, r->registered.used);
+	rv_counter_set(&r->registered_budget, r->registered.limit);
 	rv_counter_set(&r->plain_bytes, r->plain.used);
 	rv_counter_set(&r->parked_bytes, r->parking.parked_bytes);
 }
@@ -163,6 +165,25 @@ int rv_registrar_failed(struct rv_registrar *r, enum rv_registration_failure why
 	return rc;
 }
 
+/*
+ * The system did not let @len bytes more be registered. Half of that is tried next, and so on: what it lets us have
+ * is the budget from now on, since every request beyond it would only fail again.
+ */
+void rv_registrar_lower_budget(struct rv_registrar *r, uint64_t len, int rc)
+{
+	uint64_t limit = r->registered.used - len + len / 2 / RV_GRANULE * RV_GRANULE;
+
+	if ((rc != -EPERM && rc != -ENOMEM) || limit >= r->registered.limit)
+		return;
+	rv_log_warn("memory: the system refuses to register %" PRIu64 " bytes beside %" PRIu64
+		    " (%s): %" PRIu64 " of memory.registered_bytes_budget's %" PRIu64
+		    " are used from now on%s",
+		    len, r->registered.used - len, rv_err_name(rc), limit,
+		    r->conf.registered_budget,
+		    rc == -EPERM ? "; raise the memlock limit (LimitMEMLOCK, ulimit -l)" : "");
+	r->registered.limit = limit;
+}
+
 static int grow(struct rv_registrar *r, struct rv_pool_grow *g)
 {
 	bool reg = registers(r, &g->cls);
@@ -206,6 +227,7 @@ static int grow(struct rv_registrar *r, struct rv_pool_grow *g)
 	if (reg) {
 		rc = rv_registrar_map(r, a);
 		if (rc) {
+			rv_registrar_lower_budget(r, taken, rc);
 			rc = rv_registrar_failed(r, RV_REG_FAIL_MAP, -EIO);
 			goto err_alloc;
 		}

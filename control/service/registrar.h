@@ -47,6 +47,7 @@ struct rv_registrar {
 	uint64_t generation;
 
 	/* Written by the slow thread, read by metrics. */
+	struct rv_counter registered_budget; /* lower than configured once the system refused */
 	struct rv_counter registered_bytes, plain_bytes, parked_bytes, live_regions, registrations,
 		external, external_bytes, unconfirmed;
 	struct rv_counter failures[RV_REG_FAILURES];

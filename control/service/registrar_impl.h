@@ -12,6 +12,8 @@ void rv_registrar_publish(struct rv_registrar *r);
 bool rv_registrar_emulated(const struct rv_registrar *r);
 /** Count a failure. @return @rc */
 int rv_registrar_failed(struct rv_registrar *r, enum rv_registration_failure why, int rc);
+/** The system refused to register @len bytes more, which the budget counts: it is what could be registered now. */
+void rv_registrar_lower_budget(struct rv_registrar *r, uint64_t len, int rc);
 /** Make an arena's pages known to every fabric, or to none. */
 int rv_registrar_map(struct rv_registrar *r, struct rv_arena *a);
 /** @return true if every fabric confirmed that it has let go */

@@ -103,6 +103,7 @@ static int register_pages(struct rv_registrar *r, struct rv_pool_ask *ask, struc
 	}
 	rc = rv_registrar_map(r, a);
 	if (rc) {
+		rv_registrar_lower_budget(r, pg->len, rc);
 		rv_registrar_failed(r, RV_REG_FAIL_MAP, rc);
 		refuse(ask, -EIO, "registering the region failed: %s", rv_err_name(rc));
 		rc = -EIO;

@@ -208,7 +208,7 @@ static int set_up(void **state)
 	f->engines.nr = 2;
 	f->engines.engine[0] = &f->engine[0];
 	f->engines.engine[1] = &f->engine[1];
-	f->registrar.conf.registered_budget = RV_GIB(1);
+	rv_counter_set(&f->registrar.registered_budget, RV_GIB(1));
 	f->metrics = (struct rv_metrics){
 		.engines = &f->engines,
 		.registrar = &f->registrar,

@@ -249,12 +249,46 @@ static void a_failed_registration_leaves_nothing(void **state)
 	assert_non_null(grow(RV_ARENA_STAGING, ALICE, 1, RV_MIB(1), false));
 }
 
+/* A memlock limit: what the system refused once it would refuse every time. */
+static void a_refused_registration_lowers_the_budget(void **state)
+{
+	struct rv_arena *a = grow(RV_ARENA_LANDING, ALICE, RV_MIB(1), RV_MIB(1), true), *b;
+
+	(void)state;
+	assert_non_null(a);
+	assert_int_equal(rv_counter_get(&reg.registered_budget), BUDGET);
+	fabric[0].map_rc = (struct fake_script){.nr = 2, .outcome = {-EPERM, -ENOMEM}};
+	assert_null(grow(RV_ARENA_STAGING, ALICE, 1, RV_MIB(4), false));
+	assert_int_equal(reg.registered.limit, RV_MIB(1) + RV_MIB(2));
+	assert_null(grow(RV_ARENA_STAGING, ALICE, 1, RV_MIB(4), false)); /* 2 are tried */
+	assert_int_equal(reg.registered.limit, RV_MIB(1) + RV_MIB(1));
+	assert_int_equal(rv_counter_get(&reg.registered_budget), RV_MIB(2));
+	assert_int_equal(rv_counter_get(&reg.failures[RV_REG_FAIL_MAP]), 2);
+	b = grow(RV_ARENA_STAGING, ALICE, 1, RV_MIB(4), false);
+	assert_non_null(b);
+	assert_int_equal(b->pages.len, RV_MIB(1));
+	/* It is full now: no more attempts, the budget says no. */
+	assert_null(grow(RV_ARENA_STAGING, ALICE, 1, RV_MIB(4), false));
+	assert_int_equal(rv_counter_get(&reg.failures[RV_REG_FAIL_MAP]), 2);
+	assert_int_equal(rv_counter_get(&reg.failures[RV_REG_FAIL_BUDGET]), 1);
+	assert_int_equal(reg.registered.used, RV_MIB(2));
+}
+
+/* A key that cannot be made says nothing about how much may be registered. */
+static void another_failure_leaves_the_budget_alone(void **state)
+{
+	(void)state;
+	fabric[0].map_rc = (struct fake_script){.nr = 1, .outcome = {-ENOTSUP}};
+	assert_null(grow(RV_ARENA_STAGING, ALICE, 1, RV_MIB(1), false));
+	assert_int_equal(reg.registered.limit, BUDGET);
+}
+
 static void a_second_fabric_that_fails_undoes_the_first(void **state)
 {
 	(void)state;
 	finish(NULL);
 	start(2, false);
-	fabric[1].map_rc = (struct fake_script){.nr = 1, .outcome = {-ENOMEM}};
+	fabric[1].map_rc = (struct fake_script){.nr = 1, .outcome = {-ENOTSUP}};
 	assert_null(grow(RV_ARENA_STAGING, ALICE, 1, RV_MIB(1), false));
 	assert_int_equal(fabric[0].maps, 1);
 	assert_int_equal(fabric[0].live_maps, 0);
@@ -476,6 +510,8 @@ int main(void)
 		REGISTRAR(generations_and_ids_are_never_used_twice),
 		REGISTRAR(as_much_is_taken_as_the_budget_allows),
 		REGISTRAR(a_failed_registration_leaves_nothing),
+		REGISTRAR(a_refused_registration_lowers_the_budget),
+		REGISTRAR(another_failure_leaves_the_budget_alone),
 		REGISTRAR(a_second_fabric_that_fails_undoes_the_first),
 		REGISTRAR(memory_that_is_not_there_is_an_error_here),
 		REGISTRAR(an_unmap_that_is_not_confirmed_leaks_the_pages),
