@@ -179,7 +179,7 @@ static void fetch_failed(struct inbound *in, int rc, const char *why)
 		reason = RV_REFUSED_TIMEOUT;
 	rv_counter_add(&in->m->refused_payloads[reason], 1);
 	/* The caller's own timer has run out or is about to: a reply would race it with another error. */
-	if (rc == -ETIMEDOUT && in->m->reactor->now_ns >= in->budget_ends_ns) {
+	if (rc == -ETIMEDOUT && in->m->reactor->conf.clock() >= in->budget_ends_ns) {
 		forget(in);
 		return;
 	}
@@ -210,14 +210,14 @@ static void fetch(struct inbound *in, uid_t uid)
 {
 	struct rv_messenger *m = in->m;
 	struct rv_cell *c = rv_cell_alloc(m->reactor->port);
-	uint64_t limit = m->conf.staged_fetch_timeout_ns, ends;
+	uint64_t limit = m->conf.staged_fetch_timeout_ns, ends, now_ns = m->reactor->conf.clock();
 	struct rv_msg_get *g;
 
 	if (!c) {
 		fetch_failed(in, -EAGAIN, "this node is too busy");
 		return;
 	}
-	ends = rv_min_u64(in->budget_ends_ns, rv_sat_add(m->reactor->now_ns, limit));
+	ends = rv_min_u64(in->budget_ends_ns, rv_sat_add(now_ns, limit));
 	g = (void *)c->body;
 	*g = (struct rv_msg_get){
 		.engine = m->conf.engines->engine[in->id % m->conf.engines->nr],
@@ -225,10 +225,9 @@ static void fetch(struct inbound *in, uid_t uid)
 		.deadline_ns = ends,
 		.uid = uid,
 		.max_len = m->conf.staged_payload_max,
-		.lease_ns =
-			ends == RV_NEVER
-				? 0
-				: rv_max_u64(RV_MS(1), ends - rv_min_u64(ends, m->reactor->now_ns)),
+		.lease_ns = ends == RV_NEVER
+				    ? 0
+				    : rv_max_u64(RV_MS(1), ends - rv_min_u64(ends, now_ns)),
 	};
 	c->ctx = in;
 	c->run = rv_engine_run_get;
@@ -285,8 +284,9 @@ void rv_served_dispatch(struct rv_messenger *m, struct rv_served *sv, struct rv_
 		deliver(in, f->payload, f->payload_len, NULL, NULL);
 		return;
 	}
+	/* From now, not from when the pass began: it must not end before the caller's own timer. */
 	if (rv_headers_find_ms(h->headers, h->headers_len, RV_HEADER_BUDGET_MS, &ms))
-		in->budget_ends_ns = rv_sat_add(m->reactor->now_ns,
+		in->budget_ends_ns = rv_sat_add(m->reactor->conf.clock(),
 						ms > RV_NEVER / RV_MS(1) ? RV_NEVER : RV_MS(ms));
 	if (rc)
 		fetch_failed(in, rc, "invalid rendezvous handle: not a 128-bit decimal");

@@ -270,6 +270,8 @@ static void a_payload_over_the_limit_is_released_and_not_fetched(void **state)
 			answer(RV_PEER_RELEASE, 0);
 			assert_int_equal(w.grow.asked, asked);
 			assert_null(fake_fabric_first(&w.fabric));
+			assert_int_equal(w.calls.started[RV_PEER_METADATA],
+					 0); /* it was not asked first */
 		} else if (i % 2) {
 			complete(0);
 		} else {

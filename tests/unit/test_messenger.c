@@ -2,6 +2,8 @@
 #include "tests/unit/messenger_fixture.h"
 
 #include "control/messenger/headers.h"
+#include "control/messenger/messenger_impl.h"
+#include "control/messenger/served.h"
 #include "dataplane/rendezvous/descriptor.h"
 
 #define CONSUMER 4242u
@@ -943,6 +945,73 @@ static void a_staged_payload_is_not_taken_by_a_built_in_handler(void **state)
 	assert_starts(answered(9), "nack Failed to resolve large payload: ");
 }
 
+/* Staged messages to a program of this node: a headers map {"_rv": HANDLE, "_rv_budget_ms": "300"}. */
+
+static unsigned delivered;
+
+static bool deliver(struct rv_server *s, const struct rv_served_request *r)
+{
+	(void)s;
+	(void)r;
+	delivered++;
+	return true;
+}
+
+static void staged_message(uint16_t slot, struct rv_handle handle, const char *budget_ms)
+{
+	char text[RV_HANDLE_TEXT];
+	struct rv_header_pair pairs[2] = {{"_rv", text, rv_handle_format_text(handle, text)},
+					  {"_rv_budget_ms", budget_ms, strlen(budget_ms)}};
+	uint8_t map[200], head[300];
+	struct rv_writer mw = rv_writer(map, sizeof(map)), wr = rv_writer(head, sizeof(head));
+	struct rv_request_header h = {
+		.kind = UNARY,
+		.id = rv_msg_id_make(CONSUMER, slot, 1),
+		.name = "mine",
+		.name_len = 4,
+		.headers = map,
+	};
+
+	assert_int_equal(rv_headers_encode(&mw, pairs, *budget_ms ? 2 : 1), 0);
+	h.headers_len = (uint16_t)mw.len;
+	assert_int_equal(rv_request_header_encode(&wr, &h), 0);
+	fake_link_frame(in, RV_FRAME_MESSAGE, head, wr.len, "", 0);
+}
+
+/* However long ago the pass that reads it began: it must not end before the caller's own timer. */
+static void a_callers_budget_begins_when_its_message_is_taken(void **state)
+{
+	struct rv_server server = {.deliver = deliver};
+	struct rv_handle h = {add_peer(1, false), 64};
+
+	(void)state;
+	delivered = 0;
+	mess->conf.staged_fetch_timeout_ns = RV_NEVER;
+	assert_int_equal(rv_served_add(mess, "mine", &server), 0);
+	fake_engine_run(&w);
+	fake_now_ns += RV_MS(500); /* the pass was held up */
+	staged_message(1, h, "300");
+	fake_engine_run(&w);
+	assert_int_equal(rv_counter_get(&w.engine.stats.gets), 1);
+	fake_engine_advance(&w, RV_MS(299));
+	assert_int_equal(rv_counter_get(&w.engine.stats.gets), 1);
+	fake_engine_advance(&w, RV_MS(1));
+	assert_int_equal(rv_counter_get(&w.engine.stats.gets), 0);
+	assert_string_equal(answered(1), ""); /* the caller has given up: no reply */
+
+	/* The node's own limit is an error, whenever the pass began. */
+	mess->conf.staged_fetch_timeout_ns = RV_MS(200);
+	fake_now_ns += RV_MS(500);
+	staged_message(2, h, "300");
+	fake_engine_run(&w);
+	fake_engine_advance(&w, RV_MS(199));
+	assert_true(fake_link_quiet(in));
+	fake_engine_advance(&w, RV_MS(1));
+	assert_non_null(strstr(answered(2), "did not finish in time"));
+	assert_int_equal(delivered, 0);
+	rv_served_remove_all(mess, &server);
+}
+
 /* A transfer, from the acquire to its end. */
 
 static struct rv_body_grant granted;
@@ -1441,6 +1510,7 @@ int main(void)
 		IN(each_kind_of_call_is_answered_as_the_protocol_says),
 		IN(a_hello_makes_the_sender_known_and_tells_who_we_are),
 		IN(a_staged_payload_is_not_taken_by_a_built_in_handler),
+		IN(a_callers_budget_begins_when_its_message_is_taken),
 		IN(a_transfer_serves_its_chunks_to_its_consumer_until_its_lease_ends),
 		IN(pulls_keep_a_lease_with_a_deadline_alive),
 		IN(a_pull_counts_though_the_engine_was_told_a_moment_before),
