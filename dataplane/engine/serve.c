@@ -44,6 +44,7 @@ int rv_engine_init(struct rv_engine *e, const struct rv_engine_conf *conf)
 	*e = (struct rv_engine){.conf = *conf, .reactor = conf->reactor};
 	e->conf.pool.reactor = conf->reactor;
 	e->conf.pool.region_emptied = rv_region_emptied;
+	e->conf.pool.lease_timeout_ns = conf->lease_timeout_ns;
 	rv_list_init(&e->transfers_to_end);
 	e->retry.fn = retry;
 	rc = rv_store_init(&e->store, &sc);

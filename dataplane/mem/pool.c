@@ -374,6 +374,14 @@ static void sweep_in(struct rv_pool *p, uint64_t delay_ns)
 			   rv_sat_add(p->conf.reactor->now_ns, rv_max_u64(SWEEP_FLOOR, delay_ns)));
 }
 
+/* Half of the shorter of the two times, so that an arena goes between one and two of its own. */
+static void sweep_soon(struct rv_pool *p)
+{
+	uint64_t lease = p->conf.lease_timeout_ns;
+
+	sweep_in(p, rv_min_u64(lease ? lease : RV_NEVER, p->conf.reclaim_after_ns) / 2);
+}
+
 static int give_back(struct rv_pool *p, struct rv_arena *a)
 {
 	struct rv_list *next = a->link.next;
@@ -403,7 +411,7 @@ static void arena_emptied(struct rv_pool *p, struct rv_arena *a)
 	if (single_use(a))
 		sweep_in(p, RV_MS(100));
 	else if (p->conf.reclaim_after_ns != RV_NEVER)
-		sweep_in(p, p->conf.reclaim_after_ns / 2);
+		sweep_soon(p);
 }
 
 static void free_block(struct rv_pool *p, struct rv_block *b)
@@ -490,7 +498,7 @@ static void sweep(struct rv_reactor *r, struct rv_task *t)
 		kept -= len;
 	}
 	if (again && p->conf.reclaim_after_ns != RV_NEVER)
-		sweep_in(p, p->conf.reclaim_after_ns / 2);
+		sweep_soon(p);
 	else if (again)
 		sweep_in(p, RV_MS(100));
 	(void)r;

@@ -81,6 +81,8 @@ struct rv_pool_conf {
 	uint64_t initial_bytes, max_bytes, dedicated_min;
 	uint64_t retain_bytes;     /* empty pooled arenas kept when reclaiming */
 	uint64_t reclaim_after_ns; /* RV_NEVER: only dedicated arenas are given back */
+	uint64_t
+		lease_timeout_ns; /* reclaiming keeps the reaper's pace if that is faster; 0: it does not */
 	bool registers; /* there is a fabric: landing, staging and session arenas are registered */
 
 	/** Ask for an arena. @return 0 (rv_pool_grown follows), or -EAGAIN: no cell, -ENOSPC now. */

@@ -508,6 +508,41 @@ static void an_empty_arena_is_reclaimed_between_one_and_two_intervals(void **sta
 	assert_int_equal(f.grow.live, 0);
 }
 
+/* In milliseconds: after how long an empty arena is given back, at most, and never before `reclaim`. */
+static const struct {
+	unsigned reclaim, lease, until;
+} paces[] = {
+	{10000, 0, 15000},                          /* half of its own */
+	{10000, 30000, 15000}, {10000, 400, 10200}, /* half a lease timeout */
+	{100, 2, 110},                              /* ten milliseconds at least */
+	{6, 30000, 20},
+};
+
+static void reclaiming_keeps_the_faster_of_two_paces(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < RV_ARRAY_NR(paces); i++) {
+		struct wish one, two;
+		unsigned ms = 0;
+
+		finish(NULL);
+		start(0, RV_MS(paces[i].reclaim));
+		f.pool.conf.lease_timeout_ns = RV_MS(paces[i].lease);
+		ask(&one, RV_ARENA_LANDING, ALICE, 1, false);
+		fake_grow_serve(&f.grow);
+		ask(&two, RV_ARENA_LANDING, BOB, 1, false);
+		fake_grow_serve(&f.grow);
+		/* The first one's emptiness sets the beat; the second one goes off it by a little. */
+		rv_block_drop(one.req.block);
+		later(RV_MS(1));
+		rv_block_drop(two.req.block);
+		for (; f.grow.live && ms <= 2 * paces[i].until; ms++)
+			later(RV_MS(1));
+		if (ms < paces[i].reclaim || ms > paces[i].until)
+			fail_msg("row %zu: %u ms", i, ms);
+	}
+}
+
 static void the_first_arenas_stay_as_a_warm_floor(void **state)
 {
 	struct wish w[3];
@@ -818,6 +853,7 @@ int main(void)
 		POOL(a_pooled_arena_stays_unless_reclaiming_is_on),
 		POOL(with_reclaiming_off_an_idle_pool_sets_no_timer),
 		POOL(an_empty_arena_is_reclaimed_between_one_and_two_intervals),
+		POOL(reclaiming_keeps_the_faster_of_two_paces),
 		POOL(the_first_arenas_stay_as_a_warm_floor),
 		POOL(a_session_that_ends_gives_its_arenas_back_as_they_empty),
 		POOL(a_block_stays_until_its_last_hold),
