@@ -527,7 +527,7 @@ static int build(struct rv_node *n, char *why, size_t cap)
 		rv_log_warn(
 			"state: %s cannot be used: former names of this node are not remembered: %s",
 			n->cfg->node.state_dir, rv_err_name(rc));
-	n->incarnation = rv_random_u64() | 1; /* never 0 */
+	n->incarnation = rv_incarnation_make(rv_random_u64);
 	rc = choose_cores(n, why, cap);
 	if (rc)
 		return rc;

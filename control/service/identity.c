@@ -82,3 +82,13 @@ int rv_identity_make(struct rv_identity *id, const char *state_dir)
 	load(id, path);
 	return save(id, path);
 }
+
+uint64_t rv_incarnation_make(uint64_t (*random)(void))
+{
+	uint64_t n;
+
+	do
+		n = random();
+	while (!n);
+	return n;
+}

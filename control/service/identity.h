@@ -26,4 +26,7 @@ struct rv_identity {
  */
 int rv_identity_make(struct rv_identity *id, const char *state_dir);
 
+/** What tells this start's fabric address from an earlier one's; never 0, which on the wire is nobody. */
+uint64_t rv_incarnation_make(uint64_t (*random)(void));
+
 #endif

@@ -111,6 +111,23 @@ static void without_a_directory_the_identity_is_good_all_the_same(void **state)
 	assert_int_not_equal(id.worker, 0);
 }
 
+static unsigned drawn;
+
+static uint64_t draw(void)
+{
+	static const uint64_t numbers[] = {0, 0, 7, 9};
+
+	return numbers[drawn++];
+}
+
+static void an_incarnation_is_never_0(void **state)
+{
+	(void)state;
+	drawn = 0;
+	assert_int_equal(rv_incarnation_make(draw), 7);
+	assert_int_equal(drawn, 3);
+}
+
 static void a_directory_that_is_missing_is_made(void **state)
 {
 	char deeper[96];
@@ -137,6 +154,7 @@ int main(void)
 		IN_DIR(the_last_1024_are_kept),
 		IN_DIR(without_a_directory_the_identity_is_good_all_the_same),
 		IN_DIR(a_directory_that_is_missing_is_made),
+		cmocka_unit_test(an_incarnation_is_never_0),
 	};
 
 	return cmocka_run_group_tests_name("identity", tests, NULL, NULL);
