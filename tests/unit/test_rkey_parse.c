@@ -1,7 +1,10 @@
 #include "ucx/rkey_parse.h"
 
+#include <errno.h>
+
 #include "dataplane/base/units.h"
 #include "tests/unit/exact.h"
+#include "ucx/rkey.h"
 
 static bool takes(const uint8_t *buf, size_t len)
 {
@@ -83,6 +86,18 @@ static void a_key_of_1024_bytes_is_the_longest(void **state)
 	assert_int_equal(rv_rkey_parse(zeros, RV_RKEY_MAX + 1, true), RV_RKEY_TOO_LONG);
 }
 
+/* Without an endpoint UCX would crash: it is not asked. */
+static void a_key_that_is_too_long_or_broken_never_reaches_ucx(void **state)
+{
+	static const uint8_t zeros[RV_RKEY_MAX + 1];
+	ucp_rkey_h key = NULL;
+
+	(void)state;
+	assert_int_equal(rv_ucx_rkey_unpack(NULL, zeros, RV_RKEY_MAX + 1, &key), -EPROTO);
+	assert_int_equal(rv_ucx_rkey_unpack(NULL, zeros, 8, &key), -EPROTO);
+	assert_null(key);
+}
+
 static void every_verdict_has_a_name(void **state)
 {
 	(void)state;
@@ -97,6 +112,7 @@ int main(void)
 		cmocka_unit_test(other_memory_is_taken_where_it_is_wanted),
 		cmocka_unit_test(a_key_cut_anywhere_is_refused),
 		cmocka_unit_test(a_key_of_1024_bytes_is_the_longest),
+		cmocka_unit_test(a_key_that_is_too_long_or_broken_never_reaches_ucx),
 		cmocka_unit_test(every_verdict_has_a_name),
 	};
 

@@ -291,6 +291,29 @@ static void a_lease_operation_that_does_not_match_changes_nothing(void **state)
 	fake_drop_slot(&w, other);
 }
 
+/* What it was granted is over: the reaper released, lock and reference. */
+static void a_holder_that_overslept_has_lost_lock_and_reference(void **state)
+{
+	static const enum rv_lease_op ops[] = {RV_LEASE_RENEW, RV_LEASE_DETACH, RV_LEASE_RELEASE};
+	uint64_t slot = fake_stage(&w, RV_KIB(64), 1, true, ALICE);
+	struct rv_msg_acquire m = fake_acquire(&w, slot, CONSUMER, true, 1);
+
+	(void)state;
+	assert_int_equal(m.answer, RV_ANSWER_RDMA);
+	fake_slot(&w, slot)->refcount = 3;
+	fake_engine_advance(&w, RV_MS(m.lease_timeout_ms) - RV_MS(1));
+	assert_int_equal(fake_slot(&w, slot)->locks, 1);
+	fake_engine_advance(&w, RV_MS(2));
+	assert_int_equal(fake_slot(&w, slot)->locks, 0);
+	assert_int_equal(fake_slot(&w, slot)->refcount, 2);
+	for (size_t i = 0; i < RV_ARRAY_NR(ops); i++)
+		assert_int_equal(fake_lease_op(&w, ops[i], slot, m.lease_id, CONSUMER), -ESTALE);
+	assert_int_equal(fake_slot(&w, slot)->locks, 0);
+	assert_int_equal(fake_slot(&w, slot)->refcount, 2);
+	fake_drop_slot(&w, slot);
+	fake_engine_advance(&w, RV_SEC(2)); /* the rest */
+}
+
 static void a_second_release_is_stale(void **state)
 {
 	uint64_t slot = fake_stage(&w, RV_KIB(64), 1, true, ALICE);
@@ -505,6 +528,38 @@ static void the_kill_switch_stages_in_plain_memory(void **state)
 	fake_drop_block(&w, m.req.block);
 }
 
+/* The path counter counts decisions: one slot may add to it many times, and a transfer adds nothing. */
+static void the_path_counter_counts_decisions(void **state)
+{
+	struct rv_msg_acquire m;
+	uint64_t slot;
+
+	(void)state;
+	slot = fake_stage(&w, RV_KIB(64), 1, true, ALICE);
+	/* A consumer whose GET failed: its second acquire carries no offer. */
+	m = fake_acquire(&w, slot, CONSUMER, true, RV_PEER_OFFER_UCX);
+	assert_int_equal(m.answer, RV_ANSWER_RDMA);
+	fake_lease_op(&w, RV_LEASE_DETACH, slot, m.lease_id, CONSUMER);
+	m = fake_acquire(&w, slot, CONSUMER, false, 0);
+	assert_int_equal(m.answer, RV_ANSWER_READY);
+	assert_int_equal(path(RV_PATH_OK), 1);
+	assert_int_equal(path(RV_PATH_NO_OFFER), 1);
+	fake_drop_slot(&w, slot);
+
+	/* The kill switch: once when it is staged, and again at each acquire. */
+	atomic_store(&w.set.rdma_off, true);
+	slot = fake_stage(&w, RV_KIB(64), 1, true, ALICE);
+	assert_int_equal(path(RV_PATH_KILL_SWITCH), 1);
+	for (unsigned i = 0; i < 3; i++) {
+		m = fake_acquire(&w, slot, CONSUMER, true, RV_PEER_OFFER_UCX);
+		assert_int_equal(m.answer, RV_ANSWER_READY);
+		assert_int_equal(path(RV_PATH_KILL_SWITCH), 2 + i);
+	}
+	assert_int_equal(path(RV_PATH_OK), 1);
+	fake_drop_slot(&w, slot);
+	fake_engine_advance(&w, RV_SEC(2));
+}
+
 static void a_draining_engine_stages_nothing_new(void **state)
 {
 	struct rv_msg_alloc m = alloc_msg(RV_ARENA_PLAIN, 100, true);
@@ -700,6 +755,7 @@ int main(void)
 		SERVE(a_full_lease_table_is_busy),
 		SERVE(a_get_of_this_node_decides_no_path_and_tells_whose_slot_it_is),
 		SERVE(a_lease_operation_that_does_not_match_changes_nothing),
+		SERVE(a_holder_that_overslept_has_lost_lock_and_reference),
 		SERVE(a_second_release_is_stale),
 		SERVE(renewals_keep_an_rdma_lease_alive),
 		SERVE(transfers_that_end_without_a_free_cell_end_later),
@@ -710,6 +766,7 @@ int main(void)
 		SERVE(pinned_memory_that_is_not_to_be_had_is_plain_and_counted),
 		SERVE(plain_memory_that_was_asked_for_is_not_counted_as_a_refusal),
 		SERVE(the_kill_switch_stages_in_plain_memory),
+		SERVE(the_path_counter_counts_decisions),
 		SERVE(a_draining_engine_stages_nothing_new),
 		SERVE(a_full_slot_table_leaves_the_block_with_the_asker),
 		SERVE(a_session_ends_with_its_slots_and_arenas),
