@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
 """Asynchronous calls of librv against real daemons: many in flight, beside blocking ones, and their ends."""
+import asyncio
+import ctypes
+
 from rvdtest import *
 
 ASYNC = os.path.join(BUILD, "tests", "integration", "async_client")
@@ -130,6 +133,83 @@ def test_when_the_daemon_is_killed_each_call_ends_once():
         seen, _ = finish(p)
         assert seen["ended"] == seen[ENOTCONN] == 2000, seen
         assert seen["turns"] <= 100, seen
+
+
+class Handle(ctypes.Structure):
+    _fields_ = [("worker", ctypes.c_uint64), ("local", ctypes.c_uint64)]
+
+
+class Loop:
+    """librv in an asyncio loop: one descriptor, no thread."""
+
+    DONE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int)
+
+    def __init__(self, path):
+        lib = os.path.join(BUILD, "control", "client", "librv.so")
+        with open(lib, "rb") as f:
+            if b"__asan_init" in f.read():
+                raise Missing("a librv.so without a sanitizer, to be loaded into Python")
+        self.rv, self.c = ctypes.CDLL(lib), ctypes.c_void_p()
+        self.rv.rv_last_error.restype = ctypes.c_char_p
+        assert self.rv.rv_open(path.encode(), ctypes.byref(self.c)) == 0
+        self.waiting, self.turns = {}, 0
+        self.done = self.DONE(self.ended)
+
+    def ended(self, key, rc):
+        future = self.waiting.pop(key)
+        if rc:
+            future.set_exception(Refused(rc, self.rv.rv_last_error().decode()))
+        else:
+            future.set_result(None)
+
+    def turn(self):
+        self.turns += 1
+        assert self.rv.rv_progress(self.c) >= 0
+
+    def call(self, name, *args):
+        future = asyncio.get_running_loop().create_future()
+        key = len(self.waiting) + 1
+        while key in self.waiting:
+            key += 1
+        self.waiting[key] = future
+        rc = getattr(self.rv, name)(self.c, *args, self.done, ctypes.c_void_p(key))
+        if rc:
+            del self.waiting[key]
+            raise Refused(rc, self.rv.rv_last_error().decode())
+        return future
+
+    async def round_trip(self, data):
+        h, out = Handle(), ctypes.c_void_p()
+        n, lease = ctypes.c_uint64(), ctypes.c_uint64()
+        await self.call("rv_register_data_pinned_nb", data, ctypes.c_uint64(len(data)), None, ctypes.byref(h))
+        await self.call("rv_get_nb", h, None, ctypes.byref(out), ctypes.byref(n), ctypes.byref(lease))
+        assert ctypes.string_at(out, n.value) == data
+        self.rv.rv_free(out)
+        await self.call("rv_release_nb", h, lease)
+        try:
+            await self.call("rv_release_nb", h, lease)
+            raise AssertionError("released twice")
+        except Refused as e:
+            assert e.rc in (-2, -116), e
+
+
+def test_an_asyncio_loop_drives_it():
+    with Daemon("a", ucx=True) as a:
+        async def run():
+            rv, loop = Loop(a.socket), asyncio.get_running_loop()
+            fd = rv.rv.rv_event_fd(rv.c)
+            loop.add_reader(fd, rv.turn)
+            await asyncio.gather(*(rv.round_trip(pattern(1 + 977 * i, i)) for i in range(150)))
+            before = rv.turns
+            await asyncio.sleep(0.3)
+            assert rv.turns - before <= 2, "it turns without a reason"
+            loop.remove_reader(fd)
+            rv.rv.rv_close(rv.c)
+            return rv.turns
+
+        assert asyncio.run(run()) < 4 * 150 * 4
+        all_back(a)
+        assert a.stop() == 0
 
 
 if __name__ == "__main__":
