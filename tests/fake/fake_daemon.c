@@ -85,7 +85,9 @@ void fake_answer(int fd, uint8_t op, const struct rv_local_rep *rep, const char 
 static void *serve(void *arg)
 {
 	struct fake_daemon *f = arg;
-	struct rv_local_rep rep = {.version = RV_LOCAL_VERSION, .worker = FAKE_WORKER};
+	struct rv_local_rep rep = {.version = RV_LOCAL_VERSION,
+				   .worker = FAKE_WORKER,
+				   .len = FAKE_THRESHOLD};
 	int fd = accept(f->listener, NULL, NULL);
 
 	MUST(fd >= 0);

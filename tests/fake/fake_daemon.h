@@ -18,6 +18,7 @@
 
 #define FAKE_WORKER    77u
 #define FAKE_ARENA_LEN 65536u
+#define FAKE_THRESHOLD 64u /* longer messages are staged */
 
 /* In the daemon's thread and in children a failed check ends the test program. */
 #define MUST(cond)                                                                 \

@@ -23,6 +23,7 @@
 
 #include <cmocka.h>
 
+#include "control/client/ref.h"
 #include "control/local/local_proto.h"
 #include "dataplane/base/clock.h"
 #include "dataplane/base/units.h"
@@ -231,23 +232,83 @@ static void gets_end_where_their_callers_said(void **state)
 	fake_stop(&f);
 }
 
-/* Every way to the owner, one after another. */
+/* What the name servers say: two addresses. */
+int __wrap_rv_host_resolve(const char *host, char out[RV_LITERALS][RV_LITERAL_MAX],
+			   const char **why);
+
+int __wrap_rv_host_resolve(const char *host, char out[RV_LITERALS][RV_LITERAL_MAX],
+			   const char **why)
+{
+	if (strcmp(host, "nowhere") == 0) {
+		*why = "no such name";
+		return -EHOSTUNREACH;
+	}
+	strcpy(out[0], "::1");
+	strcpy(out[1], "127.0.0.1");
+	return 2;
+}
+
+static struct rv_local_rep refuse_first(int fd, uint8_t op)
+{
+	struct rv_local_rep rep = {.rc = -EHOSTUNREACH};
+	struct fake_request r;
+
+	for (unsigned i = 0; i < 2; i++) {
+		MUST(fake_next(fd, &r));
+		MUST(r.op == op && r.rq.port == 7471);
+		MUST(strcmp(r.rq.host, i ? "127.0.0.1" : "::1") == 0);
+		MUST(op != RV_LOCAL_CALL || (r.len == 5 && memcmp(r.payload, "hello", 5) == 0));
+		free(r.payload);
+		rep.id = r.rq.id;
+		if (!i)
+			fake_answer(fd, op, &rep, "nobody there", -1);
+	}
+	rep.rc = 0;
+	rep.len = 5;
+	return rep;
+}
+
+static void script_second_address(int fd)
+{
+	struct rv_local_rep rep = refuse_first(fd, RV_LOCAL_METADATA);
+
+	fake_answer(fd, RV_LOCAL_METADATA, &rep, NULL, -1);
+	fake_until_closed(fd);
+}
+
+static void each_address_of_an_owner_is_tried(void **state)
+{
+	struct rv_ref ref = {.handle = {5, 6}, .port = 7471, .host = "two"};
+	struct rv_ref nowhere = {.handle = {5, 6}, .port = 7471, .host = "nowhere"};
+	struct fake_daemon f;
+	struct end e = {0};
+
+	(void)state;
+	fake_start(&f, script_second_address);
+	assert_int_equal(rv_metadata_at_nb(f.c, &nowhere, NULL, &e.meta, done, &e), -EHOSTUNREACH);
+	assert_non_null(strstr(rv_last_error(), "no such name"));
+	assert_int_equal(rv_metadata_at_nb(f.c, &ref, NULL, &e.meta, done, &e), 0);
+	run_until(f.c, &e, 1);
+	assert_int_equal(e.rc, 0);
+	assert_int_equal(e.meta.len, 5);
+	fake_stop(&f);
+	assert_int_equal(e.called, 1);
+}
+
 static void script_addresses(int fd)
 {
 	struct rv_local_rep rep = {.rc = -EHOSTUNREACH};
-	struct rv_local_req rq = fake_expect(fd, RV_LOCAL_METADATA);
-	char first[RV_LOCAL_HOST];
 
-	strcpy(first, rq.host);
-	MUST(first[0] && rq.port == 7471);
-	rep.id = rq.id;
-	fake_answer(fd, RV_LOCAL_METADATA, &rep, "nobody there", -1);
+	for (unsigned i = 0; i < 2; i++) {
+		rep.id = fake_expect(fd, RV_LOCAL_METADATA).id;
+		fake_answer(fd, RV_LOCAL_METADATA, &rep, "nobody there", -1);
+	}
 	fake_until_closed(fd);
 }
 
 static void an_owner_that_is_nowhere_is_told(void **state)
 {
-	struct rv_ref ref = {.handle = {5, 6}, .port = 7471, .host = "127.0.0.1"};
+	struct rv_ref ref = {.handle = {5, 6}, .port = 7471, .host = "two"};
 	struct fake_daemon f;
 	struct end e = {0};
 
@@ -383,10 +444,12 @@ static void a_shared_buffer_is_named_without_waiting(void **state)
 
 /* Messages. */
 
-/* The threshold of this daemon comes with HELLO: 0, so that everything but nothing is staged. */
+/* Over the threshold: staged, named in the call, dropped behind it. */
 static void script_staged_call(int fd)
 {
-	struct rv_local_rep rep = {.id = fake_expect(fd, RV_LOCAL_ALLOC).id, .token = 7, .len = 5};
+	struct rv_local_rep rep = {.id = fake_expect(fd, RV_LOCAL_ALLOC).id,
+				   .token = 7,
+				   .len = FAKE_THRESHOLD + 1};
 	struct rv_local_req rq;
 
 	fake_answer(fd, RV_LOCAL_ALLOC, &rep, NULL, -1);
@@ -403,15 +466,42 @@ static void script_staged_call(int fd)
 	fake_until_closed(fd);
 }
 
+static void script_inline_call(int fd)
+{
+	struct rv_local_rep rep = refuse_first(fd, RV_LOCAL_CALL);
+
+	fake_answer(fd, RV_LOCAL_CALL, &rep, "result", -1);
+	fake_until_closed(fd);
+}
+
+static void a_call_is_tried_at_each_address_with_its_payload(void **state)
+{
+	struct fake_daemon f;
+	struct end e = {0};
+
+	(void)state;
+	fake_start(&f, script_inline_call);
+	assert_int_equal(
+		rv_call_nb(f.c, "two:7471", "echo", "hello", 5, NULL, &e.data, &e.len, done, &e),
+		0);
+	run_until(f.c, &e, 1);
+	assert_int_equal(e.rc, 0);
+	assert_string_equal(e.data, "result");
+	rv_free(e.data);
+	fake_stop(&f);
+}
+
 static void a_call_brings_its_result(void **state)
 {
+	static const char big[FAKE_THRESHOLD + 1];
 	struct fake_daemon f;
 	struct end e = {0};
 
 	(void)state;
 	fake_start(&f, script_staged_call);
 	assert_int_equal(
-		rv_call_nb(f.c, "123", "echo", "hello", 5, NULL, &e.data, &e.len, done, &e), 0);
+		rv_call_nb(f.c, "123", "echo", big, sizeof(big), NULL, &e.data, &e.len, done, &e),
+		0);
 	run_until(f.c, &e, 1);
 	assert_int_equal(e.rc, 0);
 	assert_int_equal(e.len, 6);
@@ -814,11 +904,13 @@ int main(void)
 		cmocka_unit_test(done_is_called_once_from_progress),
 		cmocka_unit_test(what_cannot_begin_says_so_at_once),
 		cmocka_unit_test(gets_end_where_their_callers_said),
+		cmocka_unit_test(each_address_of_an_owner_is_tried),
 		cmocka_unit_test(an_owner_that_is_nowhere_is_told),
 		cmocka_unit_test(data_goes_out_in_pieces_as_there_is_room),
 		cmocka_unit_test(a_copy_with_missing_bytes_is_dropped),
 		cmocka_unit_test(a_shared_buffer_is_named_without_waiting),
 		cmocka_unit_test(a_call_brings_its_result),
+		cmocka_unit_test(a_call_is_tried_at_each_address_with_its_payload),
 		cmocka_unit_test(a_deadline_wakes_the_loop_and_a_late_answer_is_given_back),
 		cmocka_unit_test(deadlines_pass_in_their_order),
 		cmocka_unit_test(when_the_daemon_dies_each_is_told_once),
