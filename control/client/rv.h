@@ -633,7 +633,8 @@ int rv_handlers(struct rv_client *c, const char *peer, const struct rv_opts *opt
  * Each takes what its blocking form takes, and does what that does, but returns at once:
  *
  * - 0: under way. done() is called exactly once, from rv_progress() or at the latest from rv_close(),
- *   never from inside the call itself. Before it, on success, the outputs were written: their places,
+ *   never from inside the call itself (but another thread's rv_progress() may be quicker than its
+ *   return). Before it, on success, the outputs were written: their places,
  *   and rv_opts.how, must stay valid until then (as with the blocking forms rv_get_into's *len is
  *   written with -ERANGE too). @opts itself, handles, references, names and peers are copied.
  * - a negative errno: it did not begin, and done() is not called. What every call can return, and
@@ -641,8 +642,8 @@ int rv_handlers(struct rv_client *c, const char *peer, const struct rv_opts *opt
  *
  * Bytes to stage or send are borrowed until done(): they must neither change nor go before. On
  * -ETIMEDOUT and -ECANCELED they are no longer looked at either. A timeout (rv_opts.timeout_ns, else
- * rv_set_timeout()'s) holds for the whole call and completes it with -ETIMEDOUT; what a late answer
- * brings is given back. If the daemon dies everything outstanding completes with -ENOTCONN.
+ * rv_set_timeout()'s) holds for the whole call and completes it with -ETIMEDOUT, at the latest a second
+ * after it has passed; what a late answer brings is given back. If the daemon dies everything outstanding completes with -ENOTCONN.
  *
  * Blocking and asynchronous calls share a session freely: whichever thread reads an answer, the
  * descriptor says so. Without a thread in rv_progress() or in a blocking call nothing moves.

@@ -34,6 +34,7 @@ struct rv_call *rv_call_new(uint8_t op)
 	call->op = op;
 	rv_list_init(&call->link);
 	rv_list_init(&call->waiting);
+	rv_list_init(&call->naming);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&call->changed, &attr);
@@ -70,6 +71,7 @@ static void settle(struct rv_wire *w, struct rv_call *call, int rc, const char *
 {
 	rv_map64_del(&w->calls, call->rq.id);
 	rv_list_del(&call->link);
+	rv_list_del(&call->naming);
 	w->async_nr -= call->async;
 	call->rc = rc;
 	if (text)
@@ -237,6 +239,8 @@ int rv_wire_enter(struct rv_wire *w, struct rv_call *call)
 		rc = rv_map64_put(&w->calls, call->rq.id, call);
 	if (!rc) {
 		rv_list_push(&w->order, &call->link);
+		if (call->op == RV_LOCAL_GET || call->op == RV_LOCAL_ALLOC)
+			rv_list_push(&w->naming, &call->naming);
 		w->async_nr += call->async;
 		call->sent = true;
 	}
@@ -254,6 +258,7 @@ bool rv_wire_leave(struct rv_wire *w, struct rv_call *call)
 	if (left) {
 		rv_map64_del(&w->calls, call->rq.id);
 		rv_list_del(&call->link);
+		rv_list_del(&call->naming);
 		w->async_nr -= call->async;
 		call->sent = false;
 	}
@@ -422,6 +427,16 @@ static void note_token(struct rv_wire *w, const struct rv_call *call)
 		rv_map64_put(&w->tokens, call->rep.token, (void *)(uintptr_t)call->rep.token);
 }
 
+/* Arenas that no reply under way can name go. */
+static void sweep(struct rv_wire *w)
+{
+	uint64_t oldest = UINT64_MAX;
+
+	if (!rv_list_empty(&w->naming))
+		oldest = RV_LIST_ENTRY(w->naming.next, struct rv_call, naming)->rq.id;
+	rv_arena_map_sweep(&w->arenas, oldest);
+}
+
 static void deliver(struct rv_wire *w, struct rv_call *call, struct rv_rx_frame *f)
 {
 	const char *why = NULL;
@@ -438,10 +453,7 @@ static void deliver(struct rv_wire *w, struct rv_call *call, struct rv_rx_frame 
 		why = call->payload && *call->payload ? call->payload : rv_err_name(rc);
 	}
 	settle(w, call, rc, why);
-	rv_arena_map_sweep(&w->arenas,
-			   rv_list_empty(&w->order)
-				   ? UINT64_MAX
-				   : RV_LIST_ENTRY(w->order.next, struct rv_call, link)->rq.id);
+	sweep(w);
 }
 
 /* Somebody calls a handler of ours. Under the lock. */
@@ -629,6 +641,7 @@ void rv_wire_give_up(struct rv_wire *w, struct rv_call *call)
 	if (call->sent && !call->done && (withdrawn || call->op == RV_LOCAL_WRITE)) {
 		rv_map64_del(&w->calls, call->rq.id); /* of WRITE only failures are answered */
 		rv_list_del(&call->link);
+		rv_list_del(&call->naming);
 		w->async_nr -= call->async;
 	} else if (call->sent && !call->done) {
 		call->given_up = true;
@@ -665,13 +678,9 @@ uint64_t rv_wire_find_buf(struct rv_wire *w, const void *p, uint64_t len, uint64
 
 void rv_wire_drop_arena(struct rv_wire *w, struct rv_arena *a)
 {
-	uint64_t oldest = UINT64_MAX;
-
 	pthread_mutex_lock(&w->lock);
 	rv_arena_map_drop(&w->arenas, a, w->last_id);
-	if (!rv_list_empty(&w->order))
-		oldest = RV_LIST_ENTRY(w->order.next, struct rv_call, link)->rq.id;
-	rv_arena_map_sweep(&w->arenas, oldest);
+	sweep(w);
 	pthread_mutex_unlock(&w->lock);
 }
 
@@ -686,6 +695,7 @@ void rv_wire_init(struct rv_wire *w, int fd)
 	rv_list_init(&w->requests);
 	rv_list_init(&w->ready);
 	rv_list_init(&w->waiters);
+	rv_list_init(&w->naming);
 	w->ep = w->event = w->timer = -1;
 	pthread_mutex_init(&w->lock, NULL);
 	rv_tx_init(&w->tx, fd, &tx_ops, w);

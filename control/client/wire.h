@@ -37,6 +37,7 @@ struct rv_call {
 	struct rv_local_req rq;
 	uint8_t op;
 	struct rv_list waiting; /* among those that sleep */
+	struct rv_list naming;  /* among those whose reply may name an arena */
 	bool sent, done, given_up;
 	bool async; /* nobody waits: once it has ended it is to be had from rv_wire_ready() */
 	void *user; /* asynchronous: whose step it is */
@@ -66,6 +67,7 @@ struct rv_wire {
 	pthread_mutex_t lock;  /* all below but rx */
 	struct rv_map64 calls; /* by id */
 	struct rv_list order;
+	struct rv_list naming; /* GET and ALLOC, oldest first */
 	uint64_t last_id;
 	bool reading;
 	struct rv_list waiters; /* calls whose threads sleep */

@@ -321,6 +321,48 @@ static void an_owner_that_is_nowhere_is_told(void **state)
 	fake_stop(&f);
 }
 
+static bool is_mapped(void *p)
+{
+	return msync((void *)((uintptr_t)p & ~4095ul), 4096, MS_ASYNC) == 0;
+}
+
+static void script_slow_call(int fd)
+{
+	struct rv_local_req slow = fake_expect(fd, RV_LOCAL_METADATA);
+	struct rv_local_rep rep = fake_got(fake_expect(fd, RV_LOCAL_GET).id, 1, 0, 100);
+	int arena = fake_make_arena(F_SEAL_SHRINK);
+
+	rep.single_use = 1;
+	fake_answer_get(fd, rep, arena);
+	close(arena);
+	MUST(fake_expect(fd, RV_LOCAL_FREE).token == 1);
+	metadata_for(fd, &slow);
+	fake_until_closed(fd);
+}
+
+/* A call may be under way for minutes; memory that was given back does not wait for it. */
+static void a_slow_call_does_not_keep_arenas_mapped(void **state)
+{
+	struct fake_daemon f;
+	struct end e[2] = {0};
+	void *was;
+
+	(void)state;
+	fake_start(&f, script_slow_call);
+	assert_int_equal(rv_metadata_nb(f.c, fake_handle(1), &e[0].meta, done, &e[0]), 0);
+	assert_int_equal(
+		rv_get_pinned_nb(f.c, fake_handle(2), NULL, &e[1].buf, &e[1].lease, done, &e[1]),
+		0);
+	run_until(f.c, &e[1], 1);
+	was = e[1].buf.data;
+	assert_true(is_mapped(was));
+	assert_false(e[0].called);
+	rv_buf_free(&e[1].buf);
+	assert_false(is_mapped(was));
+	run_until(f.c, e, 1);
+	fake_stop(&f);
+}
+
 /* Staging. */
 
 #define BIG (3u << 20)
@@ -904,6 +946,7 @@ int main(void)
 		cmocka_unit_test(done_is_called_once_from_progress),
 		cmocka_unit_test(what_cannot_begin_says_so_at_once),
 		cmocka_unit_test(gets_end_where_their_callers_said),
+		cmocka_unit_test(a_slow_call_does_not_keep_arenas_mapped),
 		cmocka_unit_test(each_address_of_an_owner_is_tried),
 		cmocka_unit_test(an_owner_that_is_nowhere_is_told),
 		cmocka_unit_test(data_goes_out_in_pieces_as_there_is_room),
