@@ -115,9 +115,11 @@ struct rv_local_req {
 	uint64_t id;
 	uint32_t version; /* HELLO */
 	uint32_t flags;
-	uint64_t token; /* WRITE, COMMIT, FREE: a buffer or view; GET: a buffer; REGION_*: the region */
-	uint64_t len;   /* ALLOC; COMMIT: bytes used of the buffer; GET: room; REGION_REGISTER, REGION_STAGE */
-	uint64_t off;   /* WRITE, GET: where the payload goes; REGION_REGISTER, REGION_STAGE */
+	uint64_t
+		token; /* WRITE, COMMIT, FREE: a buffer or view; GET: a buffer; REGION_*: the region */
+	uint64_t
+		len; /* ALLOC; COMMIT: bytes used of the buffer; GET: room; REGION_REGISTER, REGION_STAGE */
+	uint64_t off;    /* WRITE, GET: where the payload goes; REGION_REGISTER, REGION_STAGE */
 	uint64_t ttl_ns; /* COMMIT, REGION_STAGE: 0 takes the node's default */
 	uint32_t refs;   /* COMMIT, REGION_STAGE: references to start with, 0 means 1 */
 	uint32_t path;   /* GET: RV_LOCAL_PATH_* */

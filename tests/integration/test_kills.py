@@ -78,6 +78,17 @@ def test_the_owner_killed_while_gets_run():
             assert b.stop() == 0
 
 
+def fetch(c, h, **f):
+    """A get; on a busy machine a short lease may be lost, and the get says so instead of showing bytes."""
+    for _ in range(20):
+        try:
+            return c.get(h, **f)
+        except Refused as e:
+            if e.rc != -128:
+                raise
+    raise AssertionError("every lease was lost")
+
+
 def test_the_consumer_daemon_killed_while_gets_run():
     for path in (CHUNKED, RDMA):
         ucx = path == RDMA
@@ -85,7 +96,7 @@ def test_the_consumer_daemon_killed_while_gets_run():
             ca, cb = a.client(), b.client()
             data = pattern(40 << 20)
             h = ca.put(data, refs=1000)
-            rep = cb.get(h, host="127.0.0.1", port=a.tcp, path=path)
+            rep = fetch(cb, h, host="127.0.0.1", port=a.tcp, path=path)
             cb.free(rep)
             for _ in range(6):
                 cb.send(GET, worker=h[0], local=h[1], path=path)
@@ -99,7 +110,7 @@ def test_the_consumer_daemon_killed_while_gets_run():
             ca.call(DETACH, worker=h[0], local=h[1], lease_id=mine["lease_id"])
             with Daemon("c", ucx=ucx) as c3:
                 cc = c3.client()
-                rep = cc.get(h, host="127.0.0.1", port=a.tcp, path=path)
+                rep = fetch(cc, h, host="127.0.0.1", port=a.tcp, path=path)
                 assert rep["data"] == data
                 cc.free(rep)
             ca.call(DROP, worker=h[0], local=h[1])
