@@ -83,8 +83,10 @@ static void start_serving(struct rv_node *n)
 		rv_tcp_carrier_listen(&n->tcp, n->tcp_fd[i]);
 		n->tcp_fd[i] = -1; /* the listener's from here on */
 	}
-	if (n->am && rv_ucx_am_start(n->am))
-		rv_log_err("ucx: messages cannot be taken: out of memory");
+	for (unsigned i = 0; n->am[i]; i++) {
+		if (rv_ucx_am_start(n->am[i]))
+			rv_log_err("ucx: messages cannot be taken: out of memory");
+	}
 	rv_local_listen(n->local, n->local_fd);
 	n->local_fd = -1;
 }
@@ -213,6 +215,8 @@ static int make_ucx(struct rv_node *n, char *why, size_t cap)
 		.mode = n->cfg->ucx.enabled == RV_CONFIG_SWITCH_YES ? RV_UCX_YES : RV_UCX_AUTO,
 		.tls = strcmp(n->cfg->ucx.tls, "yes") == 0 ? NULL : n->cfg->ucx.tls,
 		.net_devices = n->cfg->ucx.net_devices[0] ? n->cfg->ucx.net_devices : NULL,
+		.eager_endpoints = n->cfg->ucx.eager_endpoints,
+		.idle_ns = n->cfg->ucx.ep_idle_timeout_ns,
 		.why = reason,
 	};
 	struct rv_fabric *f;
@@ -426,12 +430,11 @@ static int make_messenger(struct rv_node *n)
 	return 0;
 }
 
-/* Frames over UCX, beside TCP. They live on the polling core whose address peers are told. */
+/* Frames over UCX, beside TCP. They live on the polling core whose address every peer is told. */
 static int make_am(struct rv_node *n)
 {
 	struct rv_ucx_am_conf ac = {
 		.net = &n->net->reactor,
-		.polling = &n->core[0].reactor,
 		.events = rv_messenger_events(),
 		.user = n->messenger,
 		.blob_version = n->cfg->ucx.blob_version,
@@ -439,13 +442,15 @@ static int make_am(struct rv_node *n)
 		.eager_max = (uint32_t)n->cfg->ucx.eager_max,
 		.refuses = rv_messenger_refuses,
 	};
-	int rc;
+	int rc = 0;
 
-	if (!n->fabric_nr)
-		return 0;
-	rc = rv_ucx_am_create(n->fabric[0], &ac, &n->am);
-	if (!rc)
-		rv_messenger_set_datagrams(n->messenger, rv_ucx_am_carrier(n->am));
+	for (unsigned i = 0; !rc && n->fabric_nr && i < n->core_nr && n->core[i].polling; i++) {
+		ac.polling = &n->core[i].reactor;
+		ac.reactor = i;
+		rc = rv_ucx_am_create(n->fabric[0], &ac, &n->am[i]);
+		if (!rc)
+			rv_messenger_set_datagrams(n->messenger, i, rv_ucx_am_carrier(n->am[i]));
+	}
 	return rc;
 }
 
@@ -627,7 +632,8 @@ void rv_node_destroy(struct rv_node *n, bool leak)
 			rv_engine_fini(&n->core[i].engine);
 	}
 	rv_local_destroy(n->local);
-	rv_ucx_am_destroy(n->am);
+	for (unsigned i = 0; i < RV_MAX_REACTORS; i++)
+		rv_ucx_am_destroy(n->am[i]);
 	rv_messenger_destroy(n->messenger);
 	rv_mesh_destroy(n->mesh);
 	for (unsigned i = 0; i < RV_CONFIG_LIST_MAX; i++) {
@@ -706,6 +712,12 @@ uint16_t rv_node_tcp_port(const struct rv_node *n)
 uint16_t rv_node_metrics_port(const struct rv_node *n)
 {
 	return n->metrics_port;
+}
+
+void rv_node_set_ep_idle(struct rv_node *n, uint64_t idle_ns)
+{
+	if (n->fabric_nr)
+		rv_ucx_set_idle(n->fabric[0], idle_ns);
 }
 
 void rv_node_set_rdma_off(struct rv_node *n, bool off)

@@ -49,5 +49,6 @@ uint16_t rv_node_metrics_port(const struct rv_node *n);
 
 /** Change what may change while running (SIGHUP). */
 void rv_node_set_rdma_off(struct rv_node *n, bool off);
+void rv_node_set_ep_idle(struct rv_node *n, uint64_t idle_ns);
 
 #endif

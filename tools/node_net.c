@@ -110,13 +110,13 @@ static void run_net(struct rv_port *port, struct rv_cell *c)
 		rv_messenger_stop(n->messenger);
 		rv_tcp_carrier_stop_listening(&n->tcp);
 		m->busy = rv_tcp_carrier_queued(&n->tcp);
-		if (n->am)
-			m->busy += rv_ucx_am_queued(n->am);
+		for (unsigned i = 0; n->am[i]; i++)
+			m->busy += rv_ucx_am_queued(n->am[i]);
 		break;
 	case NET_CLOSE:
 		m->busy = rv_tcp_carrier_close_all(&n->tcp);
-		if (n->am)
-			m->busy += rv_ucx_am_close_all(n->am);
+		for (unsigned i = 0; n->am[i]; i++)
+			m->busy += rv_ucx_am_close_all(n->am[i]);
 		break;
 	}
 	rv_cell_reply(port, c);

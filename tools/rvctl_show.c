@@ -202,6 +202,20 @@ int rv_ctl_regions(struct rv_ctl *ctl)
 		    &(struct view){RV_TABLE_REGIONS, "regions", columns, RV_ARRAY_NR(columns)});
 }
 
+int rv_ctl_endpoints(struct rv_ctl *ctl)
+{
+	static const struct column columns[] = {
+		{"PEER", "peer", TEXT},       {"WORKER", "worker", TEXT},
+		{"CORE", "core", NUMBER},     {"STATE", "state", TEXT},
+		{"PATH", "path", TEXT},       {"EMULATED", "emulated", TEXT},
+		{"GETS", "gets", NUMBER},     {"SENDS", "sends", NUMBER},
+		{"IDLE_S", "idle_s", NUMBER},
+	};
+
+	return show(ctl,
+		    &(struct view){RV_TABLE_ENDPOINTS, "endpoints", columns, RV_ARRAY_NR(columns)});
+}
+
 int rv_ctl_peers(struct rv_ctl *ctl)
 {
 	static const struct column columns[] = {

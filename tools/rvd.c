@@ -195,6 +195,7 @@ static void reload(const struct args *a, const struct rv_config *running, struct
 		*enabled = fresh->rendezvous.enabled;
 		rv_node_set_rdma_off(node, !*enabled || rv_config_kill_switch_env());
 	}
+	rv_node_set_ep_idle(node, fresh->ucx.ep_idle_timeout_ns);
 	rv_config_fini(fresh);
 	free(fresh);
 }

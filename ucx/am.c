@@ -196,6 +196,14 @@ static void arrived(struct rv_ucx_am *am, unsigned type, const uint8_t *header, 
 	}
 }
 
+/* Every frame says that its sender uses the way between us; version 1 does not say who that is. */
+static void heard(struct rv_ucx_am *am, const void *header, size_t len)
+{
+	struct rv_cursor c = rv_cursor(header, len);
+
+	rv_ucx_ep_heard(am->w, am->conf.blob_version >= 2 ? rv_take_le64(&c) : 0);
+}
+
 static ucs_status_t on_message(struct rv_ucx_am *am, unsigned type, const void *header,
 			       size_t header_len, void *data, size_t len,
 			       const ucp_am_recv_param_t *param)
@@ -206,8 +214,9 @@ static ucs_status_t on_message(struct rv_ucx_am *am, unsigned type, const void *
 
 	if (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV)
 		return UCS_ERR_UNSUPPORTED;
-	if (am->deaf)
+	if (am->deaf || !am->w)
 		return UCS_OK;
+	heard(am, header, header_len);
 	if (header_len < tag)
 		drop(am, "its header is shorter than the tag of blob version 2");
 	else if (header_len > RV_AM_FRAME_MAX - len || len > RV_AM_FRAME_MAX)
@@ -298,7 +307,7 @@ static void send_note(struct rv_ucx_am *am, struct rv_am_note *n)
 		put_up(am, n, -ECONNRESET);
 		return;
 	}
-	rv_put_le(&w, am->conf.incarnation, RV_AM_TAG);
+	rv_put_le(&w, n->l->tag, RV_AM_TAG);
 	n->ep = ep;
 	rv_ucx_ep_sending(ep, &n->link);
 	request = ucp_am_send_nbx(
@@ -354,11 +363,32 @@ void rv_am_take(struct rv_ucx_am *am, struct rv_am_note *n)
 		close_link(n->l);
 		put_up(am, n, 0);
 		break;
+	case RV_AM_RETIRE:
+		put_up(am, n, rv_ucx_ep_retire(am->w, n->worker, n->agreed));
+		break;
+	case RV_AM_KEEP:
+		rv_ucx_ep_keep(am->w, n->worker);
+		put_up(am, n, 0);
+		break;
 	default:
 		am->deaf = true;
 		put_up(am, n, 0);
 		break;
 	}
+}
+
+int rv_am_ask_idle(struct rv_ucx_am *am, uint64_t worker)
+{
+	struct rv_am_note *n;
+
+	if (!am->conf.events->idle || am->deaf)
+		return -ENOTSUP;
+	n = malloc(sizeof(*n));
+	if (!n)
+		return -ENOMEM;
+	*n = (struct rv_am_note){.kind = RV_AM_IDLE, .worker = worker};
+	put_up(am, n, 0);
+	return 0;
 }
 
 /* With the worker. */
@@ -380,7 +410,7 @@ int rv_am_attach(struct rv_ucx_am *am, struct rv_ucx_worker *w)
 		am->up_cell->ctx = am;
 	}
 	am->w = w;
-	return listen_for(am, w->ucp);
+	return am->conf.reactor == 0 ? listen_for(am, w->ucp) : 0;
 }
 
 void rv_am_detach(struct rv_ucx_am *am)

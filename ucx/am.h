@@ -42,7 +42,8 @@ struct rv_ucx_am;
 
 struct rv_ucx_am_conf {
 	struct rv_reactor *net;     /* where the carrier's user lives */
-	struct rv_reactor *polling; /* which opens the fabric's reactor 0; may be the same */
+	struct rv_reactor *polling; /* which opens the fabric's reactor @reactor; may be the same */
+	unsigned reactor;           /* 0 has the frames; the others only ask about idle endpoints */
 	const struct rv_carrier_events *events;
 	void *user;
 	unsigned blob_version; /* 1 or 2 */
@@ -53,7 +54,7 @@ struct rv_ucx_am_conf {
 };
 
 /**
- * Make the carrier; the fabric's reactor 0 takes it along when it is opened.
+ * Make the carrier of one polling core; the fabric's reactor takes it along when it is opened.
  *
  * @return 0, or -ENOMEM
  * @thread init   @owns the caller destroys *out, after the fabric's reactors were closed

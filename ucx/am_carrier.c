@@ -143,13 +143,13 @@ static const struct rv_link_ops link_ops = {
 	.name = link_name,
 };
 
-static struct rv_link *reach(struct rv_carrier *c, uint64_t worker, uint32_t frame_max,
+static struct rv_link *reach(struct rv_carrier *c, uint64_t worker, uint64_t as, uint32_t frame_max,
 			     void *link_user)
 {
 	struct rv_ucx_am *am = RV_CONTAINER(c, struct rv_ucx_am, carrier);
 	struct rv_am_link *l;
 
-	if (am->stopping)
+	if (am->stopping || am->conf.reactor != 0)
 		return NULL;
 	l = aligned_alloc(64, rv_align_up(sizeof(*l), 64));
 	if (!l)
@@ -158,6 +158,7 @@ static struct rv_link *reach(struct rv_carrier *c, uint64_t worker, uint32_t fra
 		.link = {.ops = &link_ops, .user = link_user, .dialed = true, .datagram = true},
 		.am = am,
 		.worker = worker,
+		.tag = as ? as : am->conf.incarnation,
 		.frame_max = frame_max < am->conf.eager_max ? frame_max : am->conf.eager_max,
 		.open = {.kind = RV_AM_OPEN, .l = l},
 		.close = {.kind = RV_AM_CLOSE, .l = l},
@@ -169,7 +170,32 @@ static struct rv_link *reach(struct rv_carrier *c, uint64_t worker, uint32_t fra
 	return &l->link;
 }
 
-static const struct rv_carrier_ops carrier_ops = {.reach = reach};
+/* Ways that are idle. */
+
+static int put_word(struct rv_carrier *c, enum rv_am_kind kind, uint64_t worker, bool agreed,
+		    void *ctx)
+{
+	struct rv_am_note *n = malloc(sizeof(*n));
+
+	if (!n)
+		return -ENOMEM;
+	*n = (struct rv_am_note){.kind = kind, .worker = worker, .agreed = agreed, .ctx = ctx};
+	put_down(RV_CONTAINER(c, struct rv_ucx_am, carrier), n);
+	return 0;
+}
+
+static int retire(struct rv_carrier *c, uint64_t worker, bool agreed, void *ctx)
+{
+	return put_word(c, RV_AM_RETIRE, worker, agreed, ctx);
+}
+
+/* Without memory it is not told: that endpoint stays open, and unused. */
+static void keep(struct rv_carrier *c, uint64_t worker)
+{
+	put_word(c, RV_AM_KEEP, worker, false, NULL);
+}
+
+static const struct rv_carrier_ops carrier_ops = {.reach = reach, .retire = retire, .keep = keep};
 
 /* The common link carries nothing out. */
 
@@ -270,6 +296,18 @@ void rv_am_bring(struct rv_ucx_am *am, struct rv_am_note *n)
 		if (am->started)
 			am->conf.events->closed(am->conf.user, &am->common, -ESHUTDOWN);
 		return;
+	case RV_AM_IDLE:
+		am->conf.events->idle(am->conf.user, &am->carrier, n->worker);
+		free(n);
+		return;
+	case RV_AM_RETIRE:
+		if (n->ctx)
+			am->conf.events->retired(am->conf.user, n->ctx, n->rc);
+		free(n);
+		return;
+	case RV_AM_KEEP:
+		free(n);
+		return;
 	case RV_AM_SEND:
 		sent(am, n);
 		break;
@@ -305,7 +343,8 @@ int rv_ucx_am_create(struct rv_fabric *f, const struct rv_ucx_am_conf *conf, str
 	rv_list_init(&am->links);
 	rv_list_init(&am->down);
 	rv_list_init(&am->up);
-	((struct rv_ucx *)f)->am = am;
+	RV_CHECK(conf->reactor < ((struct rv_ucx *)f)->reactors);
+	((struct rv_ucx *)f)->am[conf->reactor] = am;
 	*out = am;
 	return 0;
 }
@@ -317,7 +356,9 @@ static void forget(struct rv_list *notes)
 	while ((it = rv_list_pop(notes))) {
 		struct rv_am_note *n = RV_LIST_ENTRY(it, struct rv_am_note, link);
 
-		if (n->kind == RV_AM_FRAME || n->kind == RV_AM_SEND)
+		/* The others are parts of links, and of the carrier. */
+		if (n->kind == RV_AM_FRAME || n->kind == RV_AM_SEND || n->kind == RV_AM_IDLE ||
+		    n->kind == RV_AM_RETIRE || n->kind == RV_AM_KEEP)
 			free(n);
 	}
 }
@@ -353,6 +394,8 @@ int rv_ucx_am_start(struct rv_ucx_am *am)
 	am->down_cell->run = run_down;
 	am->down_cell->done = down_done;
 	am->down_cell->ctx = am;
+	if (am->conf.reactor != 0)
+		return 0;
 	am->started = am->conf.events->opened(am->conf.user, &am->common);
 	return am->started ? 0 : -ENOMEM;
 }

@@ -18,12 +18,15 @@ struct rv_ucx_worker;
 #define RV_AM_TAG 8u
 
 enum rv_am_kind {
-	RV_AM_OPEN,  /* down; back up with its outcome */
-	RV_AM_SEND,  /* down; back up once UCX is done with it */
-	RV_AM_CLOSE, /* down; back up: the link is out of use */
-	RV_AM_STOP,  /* down; back up: no frame follows */
-	RV_AM_LOST,  /* up: the link's endpoint is gone */
-	RV_AM_FRAME, /* up */
+	RV_AM_OPEN,   /* down; back up with its outcome */
+	RV_AM_SEND,   /* down; back up once UCX is done with it */
+	RV_AM_CLOSE,  /* down; back up: the link is out of use */
+	RV_AM_STOP,   /* down; back up: no frame follows */
+	RV_AM_RETIRE, /* down; back up with its outcome */
+	RV_AM_KEEP,   /* down; back up */
+	RV_AM_IDLE,   /* up: shall the way to a peer close? */
+	RV_AM_LOST,   /* up: the link's endpoint is gone */
+	RV_AM_FRAME,  /* up */
 };
 
 /* What travels between the halves. Held by one of them at a time. */
@@ -32,6 +35,8 @@ struct rv_am_note {
 	enum rv_am_kind kind;
 	int rc;
 	struct rv_am_link *l;
+	uint64_t worker; /* RETIRE, KEEP, IDLE */
+	bool agreed;     /* RETIRE */
 	unsigned type;
 	size_t header_len, payload_len;
 	const uint8_t *payload; /* SEND: in bytes, or the sender's; FRAME: in bytes */
@@ -51,6 +56,7 @@ struct rv_am_link {
 	struct rv_link link;
 	struct rv_ucx_am *am;
 	uint64_t worker;
+	uint64_t tag; /* what goes before each header */
 	uint32_t frame_max;
 	char name[32];
 	struct rv_am_note open, close, lost;
@@ -110,6 +116,8 @@ bool rv_am_full(const struct rv_ucx_am *am);
 bool rv_am_busy(const struct rv_ucx_am *am);
 /** The endpoint under a link is closed. */
 void rv_am_lost(struct rv_am_link *l);
+/** Ask the user whether the way to a peer may close. @return 0, -ENOTSUP (nobody to ask) or -ENOMEM */
+int rv_am_ask_idle(struct rv_ucx_am *am, uint64_t worker);
 /** UCX will never complete this send: its worker is gone. */
 void rv_am_send_lost(struct rv_am_note *n);
 

@@ -15,8 +15,12 @@ struct rv_ucx {
 	ucp_context_h context;
 	unsigned maps_nr; /* mapped and not unmapped; changed by the slow thread only */
 	unsigned reactors;
-	struct rv_ucx_am *am;           /* frames, on reactor 0; NULL: GETs only */
-	struct rv_ucx_worker *worker[]; /* NULL: closed; each slot is its reactor's own */
+	struct rv_ucx_am *
+		*am; /* one a reactor, or NULL: nobody is asked about its idle endpoints */
+	bool eager;  /* endpoints are made when a peer becomes known */
+	_Atomic uint64_t idle_ns; /* rv_ucx_set_idle(); relaxed: a scan sooner or later sees it */
+	struct rv_fabric_counts *counts; /* one a reactor */
+	struct rv_ucx_worker *worker[];  /* NULL: closed; each slot is its reactor's own */
 };
 
 /**

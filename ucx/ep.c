@@ -70,7 +70,7 @@ static void on_closed(void *request, ucs_status_t status, void *arg)
 	ucp_request_free(request);
 }
 
-static void close_by_force(struct rv_ucx_ep *ep)
+static void close_by_force(struct rv_ucx_ep *ep, enum rv_endpoint_end why)
 {
 	const ucp_request_param_t param = {
 		.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_CALLBACK |
@@ -82,6 +82,9 @@ static void close_by_force(struct rv_ucx_ep *ep)
 	ucs_status_ptr_t request;
 
 	detach(ep);
+	rv_list_del(&ep->touched);
+	rv_counter_sub(&ep->w->counts->endpoints, 1);
+	rv_counter_add(&ep->w->counts->closed[why], 1);
 	ep->closing = true;
 	move(ep, &ep->w->closing);
 	request = ucp_ep_close_nbx(ep->ucp, &param);
@@ -130,7 +133,9 @@ static int wire_up(struct rv_ucx_worker *w, struct rv_ucx_peer *p)
 	if (!ep)
 		return -ENOMEM;
 	ep->w = w;
+	ep->worker = p->worker;
 	ep->error = UCS_OK;
+	rv_list_init(&ep->touched);
 	rv_list_init(&ep->gets);
 	rv_list_init(&ep->sends);
 	rv_list_init(&ep->link);
@@ -145,11 +150,14 @@ static int wire_up(struct rv_ucx_worker *w, struct rv_ucx_peer *p)
 	}
 	ep->peer = p;
 	p->ep = ep;
+	ep->fresh = true;
+	rv_ucx_ep_touch(ep);
+	rv_counter_add(&w->counts->endpoints, 1);
 	begin_flush(ep);
 	return 0;
 }
 
-static enum rv_peer_state ep_state(const struct rv_ucx_ep *ep)
+enum rv_peer_state rv_ucx_ep_state(const struct rv_ucx_ep *ep)
 {
 	if (ep->error != UCS_OK)
 		return RV_PEER_FAILED;
@@ -159,14 +167,14 @@ static enum rv_peer_state ep_state(const struct rv_ucx_ep *ep)
 static enum rv_peer_state known_state(struct rv_ucx_worker *w, struct rv_ucx_peer *p)
 {
 	if (p->ep)
-		return ep_state(p->ep);
+		return rv_ucx_ep_state(p->ep);
 	if (w->quiescing || w->now_ns < p->retry_ns)
 		return RV_PEER_FAILED;
 	if (wire_up(w, p)) {
 		back_off(w, p);
 		return RV_PEER_FAILED;
 	}
-	return ep_state(p->ep);
+	return rv_ucx_ep_state(p->ep);
 }
 
 struct rv_ucx_peer *rv_ucx_ep_reach(struct rv_ucx_worker *w, uint64_t worker)
@@ -180,11 +188,16 @@ void rv_ucx_ep_sending(struct rv_ucx_ep *ep, struct rv_list *note)
 {
 	rv_list_push(&ep->sends, note);
 	ep->pending++;
+	ep->sends_nr++;
+	rv_ucx_ep_touch(ep);
 }
 
 void rv_ucx_ep_sent(struct rv_ucx_ep *ep, bool ok)
 {
 	ep->pending--;
+	ep->sends_nr--;
+	if (!ep->closing)
+		rv_ucx_ep_touch(ep);
 	if (ok)
 		rv_ucx_peer_good(ep);
 }
@@ -203,10 +216,60 @@ struct rv_ucx_ep *rv_ucx_ep_up(struct rv_ucx_worker *w, uint64_t worker)
 	return p && known_state(w, p) == RV_PEER_UP ? p->ep : NULL;
 }
 
-static void close_peer(struct rv_ucx_peer *p)
+void rv_ucx_ep_close_leaving(struct rv_ucx_worker *w, uint64_t worker, enum rv_endpoint_end why)
+{
+	struct rv_list *it, *tmp;
+
+	RV_LIST_EACH_SAFE(it, tmp, &w->leaving)
+	{
+		struct rv_ucx_ep *ep = RV_LIST_ENTRY(it, struct rv_ucx_ep, link);
+
+		if (ep->worker == worker)
+			close_by_force(ep, why);
+	}
+}
+
+void rv_ucx_ep_close_of(struct rv_ucx_worker *w, uint64_t worker, enum rv_endpoint_end why)
+{
+	struct rv_ucx_peer *p = rv_map64_get(&w->peers, worker);
+
+	if (p && p->ep)
+		close_by_force(p->ep, why);
+}
+
+void rv_ucx_ep_close_idle(struct rv_ucx_ep *ep)
+{
+	close_by_force(ep, RV_EP_IDLE);
+}
+
+void rv_ucx_ep_leave(struct rv_ucx_ep *ep)
+{
+	detach(ep);
+	move(ep, &ep->w->leaving);
+}
+
+void rv_ucx_ep_come_back(struct rv_ucx_ep *ep)
+{
+	struct rv_ucx_peer *p = rv_map64_get(&ep->w->peers, ep->worker);
+
+	if (!p || p->ep)
+		return;
+	p->ep = ep;
+	ep->peer = p;
+	move(ep, &ep->w->live);
+}
+
+static void close_peer(struct rv_ucx_worker *w, struct rv_ucx_peer *p, enum rv_endpoint_end why)
 {
 	if (p->ep)
-		close_by_force(p->ep);
+		close_by_force(p->ep, why);
+	rv_ucx_ep_close_leaving(w, p->worker, why);
+}
+
+static void forget_sender(struct rv_ucx_worker *w, const struct rv_ucx_peer *p)
+{
+	if (rv_map64_get(&w->senders, p->incarnation) == p)
+		rv_map64_del(&w->senders, p->incarnation);
 }
 
 static uint8_t *copy_padded(const uint8_t *addr, size_t len)
@@ -253,10 +316,14 @@ int rv_ucx_peer_up(struct rv_ucx_worker *w, const struct rv_fabric_peer *in)
 		free(addr);
 		return -ENOMEM;
 	}
-	close_peer(p);
+	close_peer(w, p, RV_EP_REPLACED);
+	forget_sender(w, p);
 	free(p->addr);
 	p->addr = addr;
 	p->incarnation = in->incarnation;
+	/* Without memory its frames do not keep its endpoint open. */
+	if (!rv_map64_get(&w->senders, p->incarnation))
+		rv_map64_put(&w->senders, p->incarnation, p);
 	p->backoff_ns = 0;
 	p->retry_ns = 0;
 	return 0;
@@ -274,7 +341,8 @@ void rv_ucx_peer_down(struct rv_ucx_worker *w, uint64_t worker)
 
 	if (!p)
 		return;
-	close_peer(p);
+	close_peer(w, p, RV_EP_FORGOTTEN);
+	forget_sender(w, p);
 	free_peer(p);
 }
 
@@ -286,7 +354,7 @@ void rv_ucx_peer_abandon(struct rv_ucx_worker *w, uint64_t worker)
 		return;
 	rv_log_info("ucx: connection to worker %016" PRIx64 " is given up, %u operations pending",
 		    worker, p->ep->pending);
-	close_peer(p);
+	close_by_force(p->ep, RV_EP_ABANDONED);
 }
 
 static void close_broken(struct rv_ucx_ep *ep)
@@ -296,7 +364,7 @@ static void close_broken(struct rv_ucx_ep *ep)
 			    ucs_status_string(ep->error));
 		back_off(ep->w, ep->peer);
 	}
-	close_by_force(ep);
+	close_by_force(ep, RV_EP_ERROR);
 }
 
 unsigned rv_ucx_ep_reap(struct rv_ucx_worker *w)
@@ -324,7 +392,10 @@ unsigned rv_ucx_ep_reap(struct rv_ucx_worker *w)
 void rv_ucx_ep_close_all(struct rv_ucx_worker *w)
 {
 	while (!rv_list_empty(&w->live))
-		close_by_force(RV_LIST_ENTRY(w->live.next, struct rv_ucx_ep, link));
+		close_by_force(RV_LIST_ENTRY(w->live.next, struct rv_ucx_ep, link), RV_EP_SHUTDOWN);
+	while (!rv_list_empty(&w->leaving))
+		close_by_force(RV_LIST_ENTRY(w->leaving.next, struct rv_ucx_ep, link),
+			       RV_EP_SHUTDOWN);
 }
 
 static void drop(struct rv_ucx_ep *ep)
@@ -336,6 +407,7 @@ static void drop(struct rv_ucx_ep *ep)
 	RV_LIST_EACH_SAFE(it, tmp, &ep->sends)
 	rv_am_send_lost(RV_LIST_ENTRY(it, struct rv_am_note, link));
 	detach(ep);
+	rv_list_del(&ep->touched);
 	rv_list_del(&ep->link);
 	free(ep);
 }
@@ -349,6 +421,7 @@ static void drop_list(struct rv_list *eps)
 void rv_ucx_ep_drop_all(struct rv_ucx_worker *w)
 {
 	drop_list(&w->live);
+	drop_list(&w->leaving);
 	drop_list(&w->broken);
 	drop_list(&w->closing);
 }
@@ -361,4 +434,5 @@ void rv_ucx_peers_fini(struct rv_ucx_worker *w)
 	while ((p = rv_map64_next(&w->peers, &pos)))
 		free_peer(p);
 	rv_map64_fini(&w->peers);
+	rv_map64_fini(&w->senders);
 }

@@ -35,11 +35,17 @@ static struct rv_ucx_worker *worker_of(struct rv_fabric *f, unsigned reactor)
 static int open_reactor(struct rv_fabric *f, unsigned reactor, struct rv_poller **poller)
 {
 	struct rv_ucx *u = self(f);
+	const struct rv_ucx_worker_conf conf = {
+		.context = u->context,
+		.am = u->am[reactor],
+		.idle_ns = &u->idle_ns,
+		.counts = &u->counts[reactor],
+	};
 	int rc;
 
 	RV_CHECK(reactor < u->reactors);
 	RV_CHECK(!u->worker[reactor]);
-	rc = rv_ucx_worker_open(u->context, reactor == 0 ? u->am : NULL, &u->worker[reactor]);
+	rc = rv_ucx_worker_open(&conf, &u->worker[reactor]);
 	if (!rc)
 		*poller = &u->worker[reactor]->poller;
 	return rc;
@@ -73,7 +79,22 @@ static int unmap(struct rv_fabric *f, struct rv_fabric_map *m)
 
 static int peer_up(struct rv_fabric *f, unsigned reactor, const struct rv_fabric_peer *p)
 {
-	return rv_ucx_peer_up(worker_of(f, reactor), p);
+	int rc = rv_ucx_peer_up(worker_of(f, reactor), p);
+
+	if (!rc && self(f)->eager)
+		rv_ucx_peer_state(worker_of(f, reactor), p->worker);
+	return rc;
+}
+
+static const struct rv_fabric_counts *counts(struct rv_fabric *f, unsigned reactor)
+{
+	return &self(f)->counts[reactor];
+}
+
+static bool endpoint(struct rv_fabric *f, unsigned reactor, size_t *pos,
+		     struct rv_fabric_endpoint *out)
+{
+	return rv_ucx_ep_next(worker_of(f, reactor), pos, out);
 }
 
 static void peer_down(struct rv_fabric *f, unsigned reactor, uint64_t worker)
@@ -106,6 +127,15 @@ static int quiesce(struct rv_fabric *f, unsigned reactor)
 	return rv_ucx_worker_quiesce(worker_of(f, reactor));
 }
 
+static void free_fabric(struct rv_ucx *u)
+{
+	if (u) {
+		free(u->counts);
+		free(u->am);
+	}
+	free(u);
+}
+
 static bool is_open(const struct rv_ucx *u)
 {
 	for (unsigned i = 0; i < u->reactors; i++) {
@@ -126,7 +156,7 @@ static void destroy(struct rv_fabric *f)
 		return;
 	}
 	rv_ucx_context_close(u->context);
-	free(u);
+	free_fabric(u);
 }
 
 static const struct rv_fabric_ops ops = {
@@ -143,17 +173,30 @@ static const struct rv_fabric_ops ops = {
 	.peer_state = peer_state,
 	.get = get,
 	.abandon = abandon,
+	.counts = counts,
+	.endpoint = endpoint,
 	.outstanding = outstanding,
 	.quiesce = quiesce,
 	.destroy = destroy,
 };
+
+void rv_ucx_set_idle(struct rv_fabric *f, uint64_t idle_ns)
+{
+	atomic_store_explicit(&self(f)->idle_ns, idle_ns ? idle_ns : RV_NEVER,
+			      memory_order_relaxed);
+}
 
 static int create(const struct rv_ucx_conf *conf, char *why, struct rv_ucx **out)
 {
 	struct rv_ucx *u = calloc(1, sizeof(*u) + conf->reactors * sizeof(struct rv_ucx_worker *));
 	int rc;
 
-	if (!u) {
+	if (u) {
+		u->counts = calloc(conf->reactors, sizeof(*u->counts));
+		u->am = calloc(conf->reactors, sizeof(struct rv_ucx_am *));
+	}
+	if (!u || !u->counts || !u->am) {
+		free_fabric(u);
 		snprintf(why, RV_UCX_WHY, "out of memory");
 		return -ENOMEM;
 	}
@@ -161,10 +204,11 @@ static int create(const struct rv_ucx_conf *conf, char *why, struct rv_ucx **out
 	/* One key serves a whole arena for its life: a lease's end takes nobody's key away. */
 	u->base.revokes = false;
 	u->reactors = conf->reactors;
+	rv_ucx_set_idle(&u->base, conf->idle_ns);
 	snprintf(u->base.version, sizeof(u->base.version), "%s", ucp_get_version_string());
 	rc = rv_ucx_context_open(conf, why, &u->base.native, &u->context);
 	if (rc)
-		free(u);
+		free_fabric(u);
 	else
 		*out = u;
 	return rc;
@@ -186,6 +230,9 @@ int rv_ucx_create(const struct rv_ucx_conf *conf, struct rv_fabric **out)
 	rc = rv_ucx_self_check(&u->base, SELF_CHECK_NS, why);
 	if (rc)
 		goto err_destroy;
+	/* What the check did is no news. */
+	memset(u->counts, 0, conf->reactors * sizeof(*u->counts));
+	u->eager = conf->eager_endpoints;
 	rv_log_info("ucx: %s over %s, self-check ok", u->base.version, u->base.path_name);
 	*out = &u->base;
 	return 0;

@@ -26,8 +26,10 @@ struct rv_ucx_conf {
 	enum rv_ucx_mode mode;
 	const char *tls;         /* UCX_TLS, or NULL or "auto"; the environment wins */
 	const char *net_devices; /* UCX_NET_DEVICES, or NULL or "auto"; the environment wins */
-	unsigned reactors;       /* reactors 0 to reactors - 1 may be opened */
-	char *why;               /* RV_UCX_WHY bytes, written when create fails; or NULL */
+	bool eager_endpoints; /* make a peer's endpoint when it becomes known, not at its first use */
+	uint64_t idle_ns;     /* rv_ucx_set_idle() */
+	unsigned reactors;    /* reactors 0 to reactors - 1 may be opened */
+	char *why;            /* RV_UCX_WHY bytes, written when create fails; or NULL */
 };
 
 /**
@@ -39,6 +41,9 @@ struct rv_ucx_conf {
  * @thread init   @cost 50 to 400 ms   @owns the caller destroys *out
  */
 int rv_ucx_create(const struct rv_ucx_conf *conf, struct rv_fabric **out);
+
+/** Endpoints that neither side used for @idle_ns are closed from now on; 0 or RV_NEVER: none is. @thread any */
+void rv_ucx_set_idle(struct rv_fabric *f, uint64_t idle_ns);
 
 /**
  * Read our own memory through a worker of our own: the packed key must parse to its last byte, and a GET must

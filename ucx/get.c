@@ -16,6 +16,9 @@ static void finish(struct rv_fabric_get *g, int rc)
 
 	rv_list_del(&g->link);
 	ep->pending--;
+	ep->gets_nr--;
+	if (!ep->closing)
+		rv_ucx_ep_touch(ep);
 	if (rc == 0)
 		rv_ucx_peer_good(ep);
 	g->priv[PRIV_RC] = (void *)(intptr_t)rc;
@@ -59,6 +62,8 @@ static int post(struct rv_ucx_ep *ep, struct rv_fabric_get *g, ucp_rkey_h rkey)
 	g->priv[PRIV_RKEY] = rkey;
 	rv_list_push(&ep->gets, &g->link);
 	ep->pending++;
+	ep->gets_nr++;
+	rv_ucx_ep_touch(ep);
 	request = ucp_get_nbx(ep->ucp, g->local, g->len, g->remote_addr, rkey, &param);
 	if (UCS_PTR_IS_PTR(request))
 		return 0;
@@ -70,6 +75,7 @@ static int post(struct rv_ucx_ep *ep, struct rv_fabric_get *g, ucp_rkey_h rkey)
 	}
 	rv_list_del(&g->link);
 	ep->pending--;
+	ep->gets_nr--;
 	return rv_ucx_err(UCS_PTR_STATUS(request));
 }
 

@@ -43,6 +43,8 @@ static unsigned poll_worker(struct rv_poller *p, uint64_t now_ns)
 	n += rv_ucx_get_deliver(w);
 	if (w->am)
 		n += rv_am_poll(w->am);
+	rv_ucx_ep_stamp(w);
+	rv_ucx_ep_scan(w);
 	return n;
 }
 
@@ -52,7 +54,7 @@ static int arm_worker(struct rv_poller *p)
 
 	if (!rv_list_empty(&w->done) || !rv_list_empty(&w->broken))
 		return -EAGAIN;
-	if (w->am && rv_am_busy(w->am))
+	if (!rv_list_empty(&w->touched) || (w->am && rv_am_busy(w->am)))
 		return -EAGAIN;
 	if (w->am && rv_am_full(w->am))
 		return 0; /* the cell that comes back wakes us */
@@ -64,11 +66,20 @@ static int worker_fd(struct rv_poller *p)
 	return RV_CONTAINER(p, struct rv_ucx_worker, poller)->efd;
 }
 
+static uint64_t next_ns(struct rv_poller *p)
+{
+	const struct rv_ucx_worker *w = RV_CONTAINER(p, struct rv_ucx_worker, poller);
+	bool any = !rv_list_empty(&w->live) || !rv_list_empty(&w->leaving);
+
+	return any && rv_ucx_idle_ns(w) != RV_NEVER ? w->scan_ns : RV_NEVER;
+}
+
 static const struct rv_poller_ops poller_ops = {
 	.name = "ucx",
 	.poll = poll_worker,
 	.arm = arm_worker,
 	.fd = worker_fd,
+	.next_ns = next_ns,
 };
 
 /* Keep a copy of the address: other threads ask for it, and the worker is the reactor's alone. */
@@ -115,7 +126,7 @@ static int create(ucp_context_h context, struct rv_ucx_worker *w)
 	return 0;
 }
 
-int rv_ucx_worker_open(ucp_context_h context, struct rv_ucx_am *am, struct rv_ucx_worker **out)
+int rv_ucx_worker_open(const struct rv_ucx_worker_conf *conf, struct rv_ucx_worker **out)
 {
 	struct rv_ucx_worker *w = calloc(1, sizeof(*w));
 	int rc;
@@ -124,20 +135,24 @@ int rv_ucx_worker_open(ucp_context_h context, struct rv_ucx_am *am, struct rv_uc
 		return -ENOMEM;
 	w->poller.ops = &poller_ops;
 	rv_list_init(&w->done);
+	w->idle_ns = conf->idle_ns;
+	w->counts = conf->counts;
 	rv_list_init(&w->live);
+	rv_list_init(&w->leaving);
+	rv_list_init(&w->touched);
 	rv_list_init(&w->broken);
 	rv_list_init(&w->closing);
 
-	rc = create(context, w);
+	rc = create(conf->context, w);
 	if (rc)
 		goto err_free;
 	rc = copy_address(w);
 	if (rc)
 		goto err_worker;
-	rc = am ? rv_am_attach(am, w) : 0;
+	rc = conf->am ? rv_am_attach(conf->am, w) : 0;
 	if (rc)
 		goto err_worker;
-	w->am = am;
+	w->am = conf->am;
 	*out = w;
 	return 0;
 

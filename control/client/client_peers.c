@@ -124,6 +124,7 @@ int rv_list(struct rv_client *c, enum rv_table what, char **json, size_t *len)
 		[RV_TABLE_ARENAS] = RV_LOCAL_LIST_ARENAS,
 		[RV_TABLE_PEERS] = RV_LOCAL_LIST_PEERS,
 		[RV_TABLE_REGIONS] = RV_LOCAL_LIST_REGIONS,
+		[RV_TABLE_ENDPOINTS] = RV_LOCAL_LIST_ENDPOINTS,
 	};
 	int rc = rv_client_check(c);
 

@@ -539,6 +539,7 @@ enum rv_table {
 	RV_TABLE_ARENAS,
 	RV_TABLE_PEERS,
 	RV_TABLE_REGIONS,
+	RV_TABLE_ENDPOINTS,
 };
 
 /**

@@ -63,7 +63,7 @@ const struct rv_opt rv_opts[] = {
 	{"ucx", "eager_endpoints", RV_OPT_BOOL, 0, "no", AT(ucx.eager_endpoints), 0, 0, NULL, NULL,
 	 "Create a peer's endpoint when it registers, not at its first use."},
 	{"ucx", "ep_idle_timeout", RV_OPT_NS, RV_OPT_NONE | RV_OPT_LIVE, "none", AT(ucx.ep_idle_timeout_ns), 0, LONG_NS, NULL, NULL,
-	 "Close endpoints that neither side used for so long; raised to 500ms. A peer that keeps its endpoint loses messages then."},
+	 "Close endpoints that neither side used for so long; raised to 500ms. The peer closes its end first; where it cannot be told, for want of TCP, or does not agree, the endpoint stays."},
 
 	{"verbs", "enabled", RV_OPT_WORD, 0, "auto", AT(verbs.enabled), 0, 0, SWITCH, NULL,
 	 "RDMA by verbs: read-only, checked by the device, revoked with the lease. auto: where there is a device."},

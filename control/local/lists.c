@@ -138,6 +138,32 @@ static void put_regions(struct gather *g, const struct rv_msg_list *m)
 	}
 }
 
+static void put_endpoints(struct gather *g, const struct rv_msg_list *m)
+{
+	static const char *const states[] = {"unknown", "wiring", "up", "failed"};
+	const struct rv_local *local = g->s->local;
+
+	for (size_t i = 0; i < m->nr; i++) {
+		const struct rv_endpoint_info *e = &m->out.endpoint[i];
+		const struct rv_peer *p =
+			rv_peers_find(rv_messenger_peers(local->conf.messenger), e->ep.worker);
+
+		rv_json_out_object(&g->out);
+		put_str(&g->out, "peer", p ? p->name : "");
+		put_worker(&g->out, "worker", e->ep.worker);
+		put(&g->out, "core", m->engine->conf.shard);
+		put_str(&g->out, "state", states[e->ep.state]);
+		put_str(&g->out, "path", local->conf.path_name(local->conf.user, e->fabric));
+		/* Without a native lane the owner's software answers each GET. */
+		put_bool(&g->out, "emulated", !e->native);
+		put(&g->out, "gets", e->ep.gets);
+		put(&g->out, "sends", e->ep.sends);
+		put_ns(&g->out, "idle_s", e->ep.idle_ns);
+		put_worker(&g->out, "incarnation", e->ep.incarnation);
+		rv_json_out_object_end(&g->out);
+	}
+}
+
 static void finish(struct gather *g)
 {
 	struct session *s = g->s;
@@ -177,10 +203,11 @@ static void ask_next(struct gather *g)
 	m = (void *)c->body;
 	*m = (struct rv_msg_list){.engine = set->engine[g->next++], .max = LIST_MAX};
 	m->out.slot = g->array;
-	m->what = g->rq.what == RV_LOCAL_LIST_SLOTS    ? RV_LIST_SLOTS
-		  : g->rq.what == RV_LOCAL_LIST_LEASES ? RV_LIST_LEASES
-		  : g->rq.what == RV_LOCAL_LIST_ARENAS ? RV_LIST_ARENAS
-						       : RV_LIST_REGIONS;
+	m->what = g->rq.what == RV_LOCAL_LIST_SLOTS     ? RV_LIST_SLOTS
+		  : g->rq.what == RV_LOCAL_LIST_LEASES  ? RV_LIST_LEASES
+		  : g->rq.what == RV_LOCAL_LIST_ARENAS  ? RV_LIST_ARENAS
+		  : g->rq.what == RV_LOCAL_LIST_REGIONS ? RV_LIST_REGIONS
+							: RV_LIST_ENDPOINTS;
 	c->ctx = g;
 	c->run = rv_engine_run_list;
 	c->done = listed;
@@ -201,8 +228,10 @@ static void listed(struct rv_port *port, struct rv_cell *c)
 		put_leases(g, m);
 	else if (m->what == RV_LIST_ARENAS)
 		put_arenas(g, m);
-	else
+	else if (m->what == RV_LIST_REGIONS)
 		put_regions(g, m);
+	else
+		put_endpoints(g, m);
 	rv_cell_free(port, c);
 	ask_next(g);
 }
@@ -211,6 +240,8 @@ static size_t entry_size(uint32_t what)
 {
 	if (what == RV_LOCAL_LIST_SLOTS)
 		return sizeof(struct rv_slot_info);
+	if (what == RV_LOCAL_LIST_ENDPOINTS)
+		return sizeof(struct rv_endpoint_info);
 	return what == RV_LOCAL_LIST_LEASES ? sizeof(struct rv_lease_info)
 					    : sizeof(struct rv_arena_info);
 }
@@ -338,6 +369,9 @@ void rv_local_list(struct session *s, const struct rv_local_req *rq)
 		return;
 	case RV_LOCAL_LIST_REGIONS:
 		gather(s, rq, "regions");
+		return;
+	case RV_LOCAL_LIST_ENDPOINTS:
+		gather(s, rq, "endpoints");
 		return;
 	case RV_LOCAL_LIST_STATUS:
 	case RV_LOCAL_LIST_PEERS:

@@ -77,6 +77,7 @@ enum rv_local_list {
 	RV_LOCAL_LIST_ARENAS,
 	RV_LOCAL_LIST_PEERS,
 	RV_LOCAL_LIST_REGIONS,
+	RV_LOCAL_LIST_ENDPOINTS,
 };
 
 enum rv_local_admin {

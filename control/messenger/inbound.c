@@ -764,6 +764,53 @@ static void run_release(struct rv_messenger *m, const struct request *rq, const 
 	run_lease(m, rq, body, len, RV_LEASE_RELEASE);
 }
 
+/* _rvd_goodbye */
+
+struct goodbye {
+	struct rv_messenger *m;
+	struct request rq;
+};
+
+void rv_inbound_retired(void *user, void *ctx, int rc)
+{
+	struct goodbye *g = ctx;
+
+	(void)user;
+	if (rc)
+		answer_error(&g->rq, "the way between us is in use");
+	else
+		answer_ok(&g->rq, NULL, 0);
+	g->m->serving--;
+	rv_mlink_drop(g->rq.link);
+	free(g);
+}
+
+static void run_goodbye(struct rv_messenger *m, const struct request *rq, const uint8_t *body,
+			size_t len)
+{
+	uint64_t worker = rv_msg_id_worker(&rq->id);
+	struct rv_carrier *c = rv_messenger_paired(m, worker, body, len);
+	struct goodbye *g;
+
+	if (!c) {
+		answer_ok(rq, NULL, 0); /* nothing of ours goes that way */
+		return;
+	}
+	g = malloc(sizeof(*g));
+	if (!g) {
+		answer_error(rq, BUSY);
+		return;
+	}
+	*g = (struct goodbye){m, *rq};
+	if (c->ops->retire(c, worker, false, g)) {
+		answer_error(rq, BUSY);
+		free(g);
+		return;
+	}
+	rv_mlink_hold(rq->link);
+	m->serving++;
+}
+
 /* _hello, _list_handlers */
 
 static void answer_handlers(struct rv_messenger *m, const struct request *rq);
@@ -807,6 +854,7 @@ static const struct handler handlers[] = {
 	{"_rv_detach", true, true, run_detach},
 	{"_rv_release", true, true, run_release},
 	{"_rv_lease_renew", true, true, run_renew},
+	{RV_GOODBYE, false, true, run_goodbye},
 };
 
 static void answer_handlers(struct rv_messenger *m, const struct request *rq)

@@ -96,7 +96,8 @@ struct rv_mlink *rv_mlink_reach(struct rv_messenger *m, uint64_t worker)
 	l->worker = worker;
 	if (rv_map64_put(&m->reached, worker, l))
 		goto err_drop;
-	l->link = m->datagrams->ops->reach(m->datagrams, worker, p->frame_max, l);
+	l->link =
+		m->datagrams->ops->reach(m->datagrams, worker, p->own_incarnation, p->frame_max, l);
 	if (l->link)
 		return l;
 	forget_reached(l);
@@ -464,16 +465,23 @@ static void route_failed(struct rv_messenger *m, struct rv_route *r, int rc)
 	connects_finish(m, r, -EHOSTUNREACH);
 }
 
-static int hello_encode(struct rv_call *c, struct rv_request_header *h, struct rv_writer *body)
+int rv_hello_encode(struct rv_call *c, struct rv_request_header *h, struct rv_writer *body)
 {
 	struct rv_messenger *m = c->ctx;
 	struct rv_peer_info pi = {.address = m->address, .address_len = m->address_len};
+	uint64_t as = c->route->peer->own_incarnation;
+	uint8_t *own = as ? rv_messenger_address_as(m, as, &pi.address_len) : NULL;
 
+	if (as && !own)
+		return -ENOMEM;
+	if (own)
+		pi.address = own;
 	memcpy(pi.instance, m->conf.instance, sizeof(pi.instance));
 	h->kind = RV_CALL_UNARY;
 	h->name = "_hello";
 	h->name_len = 6;
 	rv_body_hello_encode(body, &pi);
+	free(own);
 	return 0;
 }
 
@@ -548,7 +556,7 @@ static void say_hello(struct rv_messenger *m, struct rv_route *r)
 		mlink_close(r->control, -EAGAIN);
 		return;
 	}
-	c->encode = hello_encode;
+	c->encode = rv_hello_encode;
 	c->route = r;
 	r->state = RV_ROUTE_HELLO;
 	rv_call_transmit(m, c, r->control);
@@ -910,6 +918,8 @@ static const struct rv_carrier_events events = {
 	.frame = on_frame,
 	.displaced = on_displaced,
 	.drained = on_drained,
+	.idle = rv_messenger_on_idle,
+	.retired = rv_inbound_retired,
 	.closed = on_closed,
 };
 

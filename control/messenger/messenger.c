@@ -88,9 +88,10 @@ int rv_messenger_set_address(struct rv_messenger *m, const uint8_t *addr, size_t
 	return 0;
 }
 
-void rv_messenger_set_datagrams(struct rv_messenger *m, struct rv_carrier *datagrams)
+void rv_messenger_set_datagrams(struct rv_messenger *m, unsigned core, struct rv_carrier *datagrams)
 {
-	m->datagrams = datagrams;
+	m->way[core] = datagrams;
+	m->datagrams = m->way[0];
 }
 
 struct rv_peer_calls *rv_messenger_calls(struct rv_messenger *m)
@@ -232,6 +233,28 @@ static bool evict_one(struct rv_messenger *m)
 		m->evict_pos = 0;
 	}
 	return false;
+}
+
+uint8_t *rv_messenger_address_as(const struct rv_messenger *m, uint64_t incarnation, size_t *len)
+{
+	struct rv_address *a = malloc(sizeof(*a));
+	size_t cap = m->address_len + 64; /* another integer may take more bytes to spell */
+	uint8_t *buf = malloc(cap);
+	struct rv_writer w = rv_writer(buf, cap);
+
+	if (a && buf &&
+	    rv_address_decode(m->address, m->address_len, m->conf.blob_version, a) == 0 &&
+	    a->has_ucx) {
+		a->ucx.incarnation = incarnation;
+		if (rv_address_encode(&w, a) == 0) {
+			*len = w.len;
+			free(a);
+			return buf;
+		}
+	}
+	free(a);
+	free(buf);
+	return NULL;
 }
 
 struct rv_peer *rv_messenger_peer(struct rv_messenger *m, uint64_t worker)

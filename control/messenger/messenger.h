@@ -63,8 +63,14 @@ void rv_messenger_destroy(struct rv_messenger *m);
 /** Our WorkerAddress, once the listeners and the fabric are known; copied. @thread init */
 int rv_messenger_set_address(struct rv_messenger *m, const uint8_t *addr, size_t len);
 
-/** A second carrier, of datagrams, beside the one for connections. @thread init */
-void rv_messenger_set_datagrams(struct rv_messenger *m, struct rv_carrier *datagrams);
+/**
+ * A second carrier, of datagrams, beside the one for connections: that of @core 0, by its engine's place. Those of
+ * other cores carry nothing, and are asked and told about ways that are idle.
+ *
+ * @thread init
+ */
+void rv_messenger_set_datagrams(struct rv_messenger *m, unsigned core,
+				struct rv_carrier *datagrams);
 
 /** Is a Message with this header to be refused because this node is draining? @m the messenger. @thread any */
 bool rv_messenger_refuses(void *m, const uint8_t *header, size_t len);

@@ -84,8 +84,9 @@ struct rv_messenger {
 	size_t evict_pos;
 	struct rv_map64 unknown; /* who answers at an address and was not asked for by name */
 	struct rv_list links;
-	struct rv_carrier *datagrams; /* NULL: none */
-	struct rv_map64 reached;      /* WorkerId -> its datagram link */
+	struct rv_carrier *datagrams;            /* NULL: none */
+	struct rv_carrier *way[RV_MAX_REACTORS]; /* the same, and those of the other cores */
+	struct rv_map64 reached;                 /* WorkerId -> its datagram link */
 	struct rv_idtab transfers;
 	struct rv_list pulls;
 	struct rv_map64 by_lease; /* lease id -> transfer */
@@ -117,6 +118,8 @@ struct rv_mlink *rv_mlink_reach(struct rv_messenger *m, uint64_t worker);
 void rv_mlink_request_done(struct rv_mlink *l);
 /** The peer's route, made if there is none. @return NULL without memory */
 struct rv_route *rv_route_of(struct rv_peer *p);
+/** Encode `_hello` to the peer of c->route, in the incarnation it is told. */
+int rv_hello_encode(struct rv_call *c, struct rv_request_header *h, struct rv_writer *body);
 /** Send @c now, or when the route is up. */
 void rv_route_submit(struct rv_messenger *m, struct rv_route *r, struct rv_call *c);
 /** Encode @c and put it on @l. */
@@ -135,8 +138,23 @@ void rv_route_why(const struct rv_route *r, int rc, char *out, size_t cap);
 /* messenger.c */
 /** The peer's record, made if there is none. @return NULL without memory, or if too many are known */
 struct rv_peer *rv_messenger_peer(struct rv_messenger *m, uint64_t worker);
+/** Our WorkerAddress with another incarnation; the caller frees it. @return NULL: no memory, or it has none */
+uint8_t *rv_messenger_address_as(const struct rv_messenger *m, uint64_t incarnation, size_t *len);
 /** Take over what a peer's PeerInfo says. @return 0, or -EPROTO: nothing in it that we could use */
 int rv_messenger_learn(struct rv_messenger *m, struct rv_peer *p, const struct rv_peer_info *pi);
+
+/* idle.c */
+/**
+ * Says that the sender is about to close its end of the way between two polling cores; answered once ours is closed.
+ * Body: | sender's core u16le | receiver's core u16le |
+ */
+#define RV_GOODBYE     "_rvd_goodbye"
+#define RV_GOODBYE_LEN 4u
+/** The carrier whose endpoint to @worker a goodbye means, or NULL: no endpoint of ours pairs with the sender's. */
+struct rv_carrier *rv_messenger_paired(struct rv_messenger *m, uint64_t worker, const uint8_t *body,
+				       size_t len);
+/** rv_carrier_events.idle */
+void rv_messenger_on_idle(void *user, struct rv_carrier *c, uint64_t worker);
 
 /* outbound.c */
 extern const struct rv_peer_calls_ops rv_messenger_peer_calls_ops;
@@ -150,6 +168,8 @@ void rv_pull_cancel(struct rv_messenger *m, struct rv_cell *cell);
 
 /* inbound.c */
 void rv_inbound_message(struct rv_messenger *m, struct rv_mlink *l, const struct rv_frame *f);
+/** rv_carrier_events.retired */
+void rv_inbound_retired(void *user, void *ctx, int rc);
 int rv_inbound_init(struct rv_messenger *m);
 void rv_inbound_fini(struct rv_messenger *m);
 

@@ -260,6 +260,39 @@ static void connections(FILE *f, const struct rv_metrics *m)
 	       rv_counter_get(&m->tcp->refused));
 }
 
+/* What every fabric counted on every reactor; @why RV_EP_ENDS: the endpoints there are. */
+static uint64_t endpoint_sum(const struct rv_metrics *m, enum rv_endpoint_end why)
+{
+	uint64_t v = 0;
+
+	for (unsigned i = 0; i < m->engines->nr; i++) {
+		const struct rv_engine *e = m->engines->engine[i];
+
+		for (unsigned k = 0; k < e->conf.fabric_nr; k++) {
+			struct rv_fabric *fab = e->conf.fabric[k];
+			const struct rv_fabric_counts *c =
+				fab->ops->counts ? fab->ops->counts(fab, e->reactor->index) : NULL;
+
+			if (c)
+				v += rv_counter_get(why == RV_EP_ENDS ? &c->endpoints
+								      : &c->closed[why]);
+		}
+	}
+	return v;
+}
+
+static void endpoints(FILE *f, const struct rv_metrics *m)
+{
+	static const char name[] = "rvd_endpoints_closed_total";
+
+	single(f, "rvd_endpoints", GAUGE, "Endpoints to peers, open now.",
+	       endpoint_sum(m, RV_EP_ENDS));
+	family(f, name, COUNTER, "Endpoints closed, by why.");
+	for (unsigned r = 0; r < RV_EP_ENDS; r++)
+		labelled(f, name, "reason", rv_endpoint_end_name((enum rv_endpoint_end)r),
+			 endpoint_sum(m, (enum rv_endpoint_end)r));
+}
+
 /*
  * The share of time that @core did work, since the scrape before the last if that one was a
  * moment ago: two scrapers must not leave each other with stretches too short to mean anything.
@@ -321,6 +354,7 @@ char *rv_metrics_render(struct rv_metrics *m, size_t *len)
 	gets(f, m);
 	messages(f, m);
 	connections(f, m);
+	endpoints(f, m);
 	cores(f, m);
 	bad = ferror(f);
 	if (fclose(f) || bad) {

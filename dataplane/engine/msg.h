@@ -189,7 +189,15 @@ struct rv_msg_get {
 };
 rv_cell_fn rv_engine_run_get;
 
-/** What the lists of `rvctl slots | leases | arenas` show. */
+/** rv_engine_run_leases_of: how many RDMA leases @worker has here. @cost O(leases) */
+struct rv_msg_leases_of {
+	struct rv_engine *engine;
+	uint64_t worker;
+	uint64_t nr;
+};
+rv_cell_fn rv_engine_run_leases_of;
+
+/** What the lists of `rvctl slots | leases | arenas | endpoints` show. */
 struct rv_slot_info {
 	uint64_t id, len;
 	uint32_t refcount, locks;
@@ -212,14 +220,27 @@ struct rv_arena_info {
 	const char *state; /* regions: static text */
 };
 
+struct rv_endpoint_info {
+	unsigned fabric; /* its index */
+	bool native;
+	struct rv_fabric_endpoint ep;
+};
+
 /** rv_engine_run_list: copy out up to `max` entries of the asker's array that matches `what`. */
 struct rv_msg_list {
 	struct rv_engine *engine;
-	enum { RV_LIST_SLOTS, RV_LIST_LEASES, RV_LIST_ARENAS, RV_LIST_REGIONS } what;
+	enum {
+		RV_LIST_SLOTS,
+		RV_LIST_LEASES,
+		RV_LIST_ARENAS,
+		RV_LIST_REGIONS,
+		RV_LIST_ENDPOINTS
+	} what;
 	union {
 		struct rv_slot_info *slot;
 		struct rv_lease_info *lease;
 		struct rv_arena_info *arena;
+		struct rv_endpoint_info *endpoint;
 	} out;
 	size_t max, nr, total;
 	uint64_t resting_blocks;

@@ -615,6 +615,23 @@ static void list_regions(struct rv_engine *e, struct rv_msg_list *m)
 	}
 }
 
+static void list_endpoints(struct rv_engine *e, struct rv_msg_list *m)
+{
+	struct rv_fabric_endpoint ep;
+
+	for (unsigned i = 0; i < e->conf.fabric_nr; i++) {
+		struct rv_fabric *f = e->conf.fabric[i];
+		size_t pos = 0;
+
+		while (f->ops->endpoint && f->ops->endpoint(f, e->reactor->index, &pos, &ep)) {
+			m->total++;
+			if (m->nr < m->max)
+				m->out.endpoint[m->nr++] =
+					(struct rv_endpoint_info){f->index, f->native, ep};
+		}
+	}
+}
+
 void rv_engine_run_list(struct rv_port *p, struct rv_cell *c)
 {
 	struct rv_msg_list *m = (void *)c->body;
@@ -635,6 +652,9 @@ void rv_engine_run_list(struct rv_port *p, struct rv_cell *c)
 		break;
 	case RV_LIST_REGIONS:
 		list_regions(e, m);
+		break;
+	case RV_LIST_ENDPOINTS:
+		list_endpoints(e, m);
 		break;
 	}
 	rv_cell_reply(p, c);

@@ -91,6 +91,14 @@ struct rv_carrier_events {
 	/** Room again after send() queued much. */
 	void (*drained)(void *user, struct rv_link *l);
 
+	/**
+	 * Neither side has used the way to @worker for the time that is set. It closes, or stays, when retire() or
+	 * keep() says so; what is sent meanwhile makes itself another. NULL: no way is ever closed for that.
+	 */
+	void (*idle)(void *user, struct rv_carrier *c, uint64_t worker);
+	/** retire() with a @ctx is done. @rc 0, or -EBUSY: in use */
+	void (*retired)(void *user, void *ctx, int rc);
+
 	/** Over; all sent callbacks were made, nothing is written anywhere. The link is freed after this. */
 	void (*closed)(void *user, struct rv_link *l, int rc);
 };
@@ -106,11 +114,21 @@ struct rv_carrier_ops {
 	 * fail, when the way there is made.
 	 *
 	 * @param worker     its WorkerId
+	 * @param as         who we say we are in each frame; 0: what this carrier was set up with
 	 * @param frame_max  longest header and payload together that it takes
 	 * @return the link, or NULL: no memory, or stopped
 	 */
-	struct rv_link *(*reach)(struct rv_carrier *c, uint64_t worker, uint32_t frame_max,
-				 void *link_user);
+	struct rv_link *(*reach)(struct rv_carrier *c, uint64_t worker, uint64_t as,
+				 uint32_t frame_max, void *link_user);
+
+	/**
+	 * Close the way to a peer: the one idle() told of where the peer @agreed, else any, if nothing uses it now.
+	 * @param ctx  retired() tells it the outcome; NULL: nobody asks
+	 * @return 0, or -ENOMEM
+	 */
+	int (*retire)(struct rv_carrier *c, uint64_t worker, bool agreed, void *ctx);
+	/** It stays: the peer cannot be told, or does not agree. */
+	void (*keep)(struct rv_carrier *c, uint64_t worker);
 };
 
 struct rv_carrier {

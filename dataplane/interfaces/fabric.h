@@ -17,6 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "dataplane/base/counter.h"
 #include "dataplane/base/list.h"
 #include "dataplane/interfaces/poller.h"
 
@@ -47,6 +48,42 @@ enum rv_peer_state {
 	RV_PEER_WIRING,  /* asking for the state began the wire-up; ask again */
 	RV_PEER_UP,
 	RV_PEER_FAILED, /* wiring failed; asking again after a while tries again */
+};
+
+/** Why an endpoint was closed; the label of rvd_endpoints_closed_total. */
+enum rv_endpoint_end {
+	RV_EP_ERROR,     /* the fabric said it is broken */
+	RV_EP_REPLACED,  /* the peer has another incarnation */
+	RV_EP_FORGOTTEN, /* the peer is not known any more */
+	RV_EP_ABANDONED, /* a GET had to end */
+	RV_EP_IDLE,      /* neither side used it */
+	RV_EP_GOODBYE,   /* the peer closes its own for being idle */
+	RV_EP_SHUTDOWN,
+	RV_EP_ENDS,
+};
+
+/** The label. @thread any */
+static inline const char *rv_endpoint_end_name(enum rv_endpoint_end why)
+{
+	static const char *const names[RV_EP_ENDS] = {
+		"error", "replaced", "forgotten", "abandoned", "idle", "goodbye", "shutdown",
+	};
+
+	return names[why];
+}
+
+/** Written by the reactor, read by metrics. */
+struct rv_fabric_counts {
+	struct rv_counter endpoints; /* there now */
+	struct rv_counter closed[RV_EP_ENDS];
+};
+
+/** An endpoint, as people see it. */
+struct rv_fabric_endpoint {
+	uint64_t worker, incarnation;
+	enum rv_peer_state state;
+	uint64_t idle_ns; /* since either side used it */
+	unsigned gets, sends;
 };
 
 /** How to reach a peer over this fabric; borrowed for the call. */
@@ -109,6 +146,11 @@ struct rv_fabric_ops {
 	int (*get)(struct rv_fabric *f, unsigned reactor, struct rv_fabric_get *g);
 	/** Force the connection to @worker down so that its GETs complete; the next use makes a new one. @thread owning reactor */
 	void (*abandon)(struct rv_fabric *f, unsigned reactor, uint64_t worker);
+	/** What happened to endpoints; NULL: not counted. @thread any, until destroy */
+	const struct rv_fabric_counts *(*counts)(struct rv_fabric *f, unsigned reactor);
+	/** Walk the endpoints from *@pos 0; false at the end. NULL: there are none. @thread owning reactor */
+	bool (*endpoint)(struct rv_fabric *f, unsigned reactor, size_t *pos,
+			 struct rv_fabric_endpoint *out);
 	/** GETs posted and not done. @thread owning reactor */
 	unsigned (*outstanding)(struct rv_fabric *f, unsigned reactor);
 	/** Close all connections; @return 0 when none is left, -EAGAIN: poll on and ask again. @thread owning reactor */

@@ -34,8 +34,9 @@ struct rv_peer {
 	uint8_t *fabric_addr;
 	size_t fabric_addr_len;
 	uint32_t frame_max; /* longest frame it takes over the fabric; 0: no messages go that way */
-	bool fabric_untold; /* some engine does not have it yet */
-	void *link;         /* the messenger's: the connection it dials, what waits for it */
+	uint64_t own_incarnation; /* what we told it ours is; 0: what everybody is told */
+	bool fabric_untold;       /* some engine does not have it yet */
+	void *link;               /* the messenger's: the connection it dials, what waits for it */
 };
 
 struct rv_peers {

@@ -137,8 +137,8 @@ void fake_carrier_init(struct fake_carrier *c, const struct rv_carrier_events *e
 	*c = (struct fake_carrier){.carrier = {&carrier_ops}, .events = events, .user = user};
 }
 
-static struct rv_link *reach(struct rv_carrier *carrier, uint64_t worker, uint32_t frame_max,
-			     void *link_user)
+static struct rv_link *reach(struct rv_carrier *carrier, uint64_t worker, uint64_t as,
+			     uint32_t frame_max, void *link_user)
 {
 	struct fake_carrier *c = RV_CONTAINER(carrier, struct fake_carrier, carrier);
 	struct fake_link *l;
@@ -150,12 +150,36 @@ static struct rv_link *reach(struct rv_carrier *carrier, uint64_t worker, uint32
 	l->link.datagram = true;
 	l->link.user = link_user;
 	l->worker = worker;
+	l->as = as;
 	l->frame_max = frame_max;
 	c->reached++;
 	return &l->link;
 }
 
-static const struct rv_carrier_ops datagram_ops = {.reach = reach};
+static int retire(struct rv_carrier *carrier, uint64_t worker, bool agreed, void *ctx)
+{
+	struct fake_carrier *c = RV_CONTAINER(carrier, struct fake_carrier, carrier);
+
+	c->retires++;
+	c->told_worker = worker;
+	c->agreed = agreed;
+	c->retire_ctx = ctx;
+	return 0;
+}
+
+static void keep(struct rv_carrier *carrier, uint64_t worker)
+{
+	struct fake_carrier *c = RV_CONTAINER(carrier, struct fake_carrier, carrier);
+
+	c->keeps++;
+	c->told_worker = worker;
+}
+
+static const struct rv_carrier_ops datagram_ops = {
+	.reach = reach,
+	.retire = retire,
+	.keep = keep,
+};
 
 void fake_carrier_init_datagrams(struct fake_carrier *c, const struct rv_carrier_events *events,
 				 void *user)

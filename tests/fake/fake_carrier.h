@@ -30,8 +30,8 @@ struct fake_link {
 	struct fake_carrier *carrier;
 	char host[64];
 	uint16_t port;
-	uint64_t worker;    /* reached */
-	uint32_t frame_max; /* 0: any */
+	uint64_t worker, as; /* reached */
+	uint32_t frame_max;  /* 0: any */
 	bool open, connecting, closing, paused;
 	int close_rc;
 	struct rv_list out; /* struct fake_sent */
@@ -52,6 +52,10 @@ struct fake_carrier {
 	void *user;
 	struct fake_link *link[FAKE_LINKS]; /* in the order made; stays until fini */
 	unsigned link_nr, dials, reached;
+	unsigned retires, keeps; /* and what the last of them said: */
+	uint64_t told_worker;
+	bool agreed;
+	void *retire_ctx;
 	bool displace_pends; /* displace() says false; fake_link_displaced() tells later */
 	bool no_dial;        /* dial() returns NULL */
 };

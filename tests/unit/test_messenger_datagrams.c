@@ -44,7 +44,7 @@ static int setup_air(void **state)
 {
 	setup(state);
 	fake_carrier_init_datagrams(&air, rv_messenger_events(), mess);
-	rv_messenger_set_datagrams(mess, &air.carrier);
+	rv_messenger_set_datagrams(mess, 0, &air.carrier);
 	return 0;
 }
 
@@ -139,7 +139,7 @@ static void a_peer_without_one_is_greeted_and_asked_by_datagrams(void **state)
 static void without_datagrams_such_a_peer_is_of_no_use(void **state)
 {
 	(void)state;
-	rv_messenger_set_datagrams(mess, NULL);
+	rv_messenger_set_datagrams(mess, 0, NULL);
 	assert_int_equal(add(NUMBER, NULL, FRAME_MAX), 0);
 	assert_int_not_equal(add(NUMBER, "192.0.2.7", FRAME_MAX), 0);
 }
@@ -356,6 +356,212 @@ static void beyond_what_pauses_a_connection_calls_are_told_busy(void **state)
 	l->requests = 0;
 }
 
+/* Ways that are idle. */
+
+static uint64_t add_ours(uint8_t number)
+{
+	uint64_t worker = add(number, "192.0.2.7", FRAME_MAX);
+
+	rv_peers_find(&mess->peers, worker)->is_rvd = true;
+	return worker;
+}
+
+static void idle(uint64_t worker)
+{
+	rv_messenger_events()->idle(mess, &air.carrier, worker);
+	fake_engine_run(&w);
+}
+
+static void a_node_of_ours_is_told_goodbye_before_our_way_to_it_closes(void **state)
+{
+	uint64_t worker = add_ours(NUMBER);
+	struct fake_link *l;
+	struct request r;
+
+	(void)state;
+	idle(worker);
+	assert_int_equal(air.retires + air.keeps, 0);
+	l = greet();
+	r = need_request(l, "_rvd_goodbye");
+	assert_int_equal(r.kind, RV_CALL_SYNC);
+	assert_int_equal(air.retires, 0);
+	ack(l, &r.id, false, "");
+	assert_int_equal(air.retires, 1);
+	assert_int_equal(air.told_worker, worker);
+	assert_true(air.agreed && !air.retire_ctx);
+	/* One that uses it does not agree. */
+	idle(worker);
+	r = need_request(l, "_rvd_goodbye");
+	ack(l, &r.id, true, "the way between us is in use");
+	assert_int_equal(air.retires, 1);
+	assert_int_equal(air.keeps, 1);
+	/* The answer is lost: it may have closed. */
+	idle(worker);
+	need_request(l, "_rvd_goodbye");
+	fake_engine_advance(&w, RV_SEC(11));
+	assert_int_equal(air.retires, 2);
+}
+
+/* The incarnation in the address of a `_hello`. */
+static uint64_t told_incarnation(const char *body, size_t len)
+{
+	static struct rv_address a;
+	struct rv_peer_info pi;
+	const char *why;
+
+	assert_int_equal(rv_body_hello_decode((const uint8_t *)body, len, &pi, &why), 0);
+	assert_int_equal(rv_address_decode(pi.address, pi.address_len, 2, &a), 0);
+	rv_peer_info_fini(&pi);
+	assert_true(a.has_ucx);
+	return a.ucx.incarnation;
+}
+
+static void give_ourselves_ucx(void)
+{
+	static struct rv_address a;
+	uint8_t buf[512];
+	struct rv_writer wr = rv_writer(buf, sizeof(buf));
+
+	memset(&a, 0, sizeof(a));
+	a.has_ucx = true;
+	a.ucx = (struct rv_ucx_blob){2, FRAME_MAX, 7, (const uint8_t *)"ours", 4};
+	assert_int_equal(rv_address_encode(&wr, &a), 0);
+	assert_int_equal(rv_messenger_set_address(mess, buf, wr.len), 0);
+}
+
+static void a_stock_node_is_greeted_under_another_incarnation_and_used_under_it(void **state)
+{
+	uint64_t worker = add(NUMBER, "192.0.2.7", FRAME_MAX), first;
+	struct fake_ask *ask;
+	struct fake_link *l;
+	struct request r;
+
+	(void)state;
+	give_ourselves_ucx();
+	ask = call_peer(RV_PEER_METADATA, worker);
+	fake_engine_run(&w);
+	l = fake_carrier_link(&carrier, 0);
+	fake_link_connected(l, 0);
+	r = need_request(l, "_hello");
+	assert_int_equal(told_incarnation(r.body, r.body_len), 7);
+	hello_answer(l, &r.id, -1, false);
+	r = need_request(l, "_rv_metadata");
+	respond_text(l, &r.id, 1, "no");
+	call_outcome(ask);
+	idle(worker);
+	r = need_request(l, "_hello");
+	first = told_incarnation(r.body, r.body_len);
+	assert_true(first != 7 && first != 0);
+	assert_int_equal(air.retires, 0);
+	hello_answer(l, &r.id, -1, false);
+	assert_int_equal(air.retires, 1);
+	assert_true(air.agreed);
+	request(common(), worker, 1, RV_CALL_UNARY, "_list_handlers", "null");
+	assert_true(newest()->as == first);
+	/* Each time another. */
+	idle(worker);
+	r = need_request(l, "_hello");
+	assert_true(told_incarnation(r.body, r.body_len) != first);
+	respond_text(l, &r.id, 1, "refused");
+	assert_int_equal(air.retires, 1);
+	assert_int_equal(air.keeps, 1);
+}
+
+static void a_stock_node_that_may_be_reading_from_us_keeps_its_way(void **state)
+{
+	uint64_t worker = add(NUMBER, "192.0.2.7", FRAME_MAX);
+	uint64_t slot = fake_stage(&w, RV_KIB(64), 0x33, true, 1000);
+	char text[4 * RV_PEER_DESC_MAX], body[160];
+	size_t len;
+
+	(void)state;
+	snprintf(body, sizeof(body),
+		 "{\"handle\":{\"hi\":%" PRIu64 ",\"lo\":%" PRIu64
+		 "},\"rdma\":{\"backends\":[\"ucx\"]}}",
+		 (uint64_t)FAKE_WORKER, slot);
+	request(common(), worker, 1, RV_CALL_UNARY, "_rv_acquire", body);
+	assert_int_equal(need_response(newest(), text, sizeof(text), &len), 0);
+	assert_non_null(strstr(text, "Rdma"));
+	idle(worker);
+	assert_int_equal(air.keeps, 1);
+	assert_int_equal(carrier.dials, 0);
+}
+
+static void who_cannot_be_told_keeps_its_way(void **state)
+{
+	uint64_t only_air = add(NUMBER, NULL, FRAME_MAX), ours = add_ours(NUMBER + 1);
+
+	(void)state;
+	idle(only_air);
+	idle(12345); /* nobody */
+	assert_int_equal(air.keeps, 2);
+	idle(ours);
+	fake_link_connected(fake_carrier_link(&carrier, 0), -ECONNREFUSED);
+	fake_engine_run(&w);
+	assert_int_equal(air.keeps, 3);
+	rv_messenger_drain(mess);
+	idle(ours);
+	assert_int_equal(air.keeps, 4);
+	assert_int_equal(air.retires, 0);
+}
+
+static void a_goodbye_is_answered_once_our_end_is_closed_or_in_use(void **state)
+{
+	uint64_t worker = add_ours(NUMBER);
+	struct fake_link *in = fake_link_accept(&carrier);
+	uint8_t head[64];
+	size_t head_len =
+		request_header(head, sizeof(head), worker, 1, RV_CALL_SYNC, "_rvd_goodbye");
+	struct rv_ack_header h;
+	struct fake_sent *s;
+
+	(void)state;
+	for (int rc = 0; rc >= -EBUSY; rc -= EBUSY) {
+		fake_link_frame(in, RV_FRAME_MESSAGE, head, head_len, "\0\0\0\0", 4);
+		fake_engine_run(&w);
+		assert_true(fake_link_quiet(in));
+		assert_false(air.agreed);
+		assert_int_equal(air.told_worker, worker);
+		rv_messenger_events()->retired(mess, air.retire_ctx, rc);
+		s = fake_link_take(in);
+		assert_int_equal(s->type, RV_FRAME_ACK);
+		assert_int_equal(rv_ack_header_decode(s->header, s->header_len, &h), 0);
+		assert_int_equal(h.error, rc != 0);
+		fake_sent_free(s);
+	}
+}
+
+static void a_goodbye_for_a_way_that_is_none_of_ours_is_answered_at_once(void **state)
+{
+	static const char *const bodies[] = {"\1\0\0\0", "\0\0\1\0"};
+	uint64_t worker = add_ours(NUMBER);
+	struct fake_link *in = fake_link_accept(&carrier);
+	uint8_t head[64];
+	size_t len = request_header(head, sizeof(head), worker, 1, RV_CALL_SYNC, "_rvd_goodbye");
+
+	(void)state;
+	for (unsigned i = 0; i < 3; i++) {
+		fake_link_frame(in, RV_FRAME_MESSAGE, head, len, bodies[i % 2], i < 2 ? 4 : 3);
+		fake_sent_free(fake_link_take(in));
+	}
+	assert_int_equal(air.retires, 0);
+}
+
+/* A stock node knows one worker of ours: from the others it is only read. */
+static void a_way_that_the_peer_does_not_use_closes_without_a_word(void **state)
+{
+	uint64_t worker = add(NUMBER, "192.0.2.7", FRAME_MAX);
+	struct fake_carrier other = {.carrier = air.carrier};
+
+	(void)state;
+	rv_messenger_set_datagrams(mess, 1, &other.carrier);
+	rv_messenger_events()->idle(mess, &other.carrier, worker);
+	assert_int_equal(other.retires, 1);
+	assert_true(other.agreed);
+	assert_int_equal(carrier.dials + air.retires, 0);
+	rv_messenger_set_datagrams(mess, 1, NULL);
+}
+
 #define AIR(t) cmocka_unit_test_setup_teardown(t, setup_air, finish_air)
 
 int main(void)
@@ -373,6 +579,13 @@ int main(void)
 		AIR(a_chunk_too_long_for_a_datagram_is_an_error_and_leaves_the_transfer),
 		AIR(a_draining_node_refuses_datagrams_too),
 		AIR(beyond_what_pauses_a_connection_calls_are_told_busy),
+		AIR(a_node_of_ours_is_told_goodbye_before_our_way_to_it_closes),
+		AIR(a_stock_node_is_greeted_under_another_incarnation_and_used_under_it),
+		AIR(a_stock_node_that_may_be_reading_from_us_keeps_its_way),
+		AIR(who_cannot_be_told_keeps_its_way),
+		AIR(a_goodbye_is_answered_once_our_end_is_closed_or_in_use),
+		AIR(a_goodbye_for_a_way_that_is_none_of_ours_is_answered_at_once),
+		AIR(a_way_that_the_peer_does_not_use_closes_without_a_word),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -284,6 +284,8 @@ static void promised_series_are_there_before_anything_happened(void **state)
 		{"rvd_leases_reaped_total", "{kind=\"chunked\"}"},
 		{"rvd_slots_expired_total", ""},
 		{"rvd_tcp_connections", ""},
+		{"rvd_endpoints", ""},
+		{"rvd_endpoints_closed_total", "{reason=\"idle\"}"},
 		{"rvd_core_busy_ratio", "{core=\"0\"}"},
 		{"rvd_core_polls_total", "{core=\"0\"}"},
 		{"rvd_get_bytes_total", "{path=\"local\"}"},
