@@ -334,6 +334,7 @@ static int make_engine(struct rv_node *n, struct rv_node_core *c, unsigned shard
 		.max_leases = (uint32_t)rv_max_u64(
 			1, rv_min_u64(cfg->rendezvous.max_leases / polling, RV_IDTAB_MAX)),
 		.max_gets = MAX_GETS,
+		.late_max = n->cfg->memory.registered_bytes_budget / 4,
 		.call_timeout_ns = cfg->rendezvous.call_timeout_ns,
 		.run_transfer_end = rv_messenger_run_transfer_end,
 		.pool =

@@ -309,6 +309,8 @@ int rv_ucx_peer_up(struct rv_ucx_worker *w, const struct rv_fabric_peer *in)
 		return -EPROTO;
 	if (p && p->incarnation == in->incarnation)
 		return 0;
+	if (!rv_addr_parse(in->addr, in->addr_len, w->addr_form))
+		return -EPROTO;
 	addr = copy_padded(in->addr, in->addr_len);
 	if (!addr)
 		return -ENOMEM;

@@ -8,6 +8,7 @@
 
 #include "dataplane/base/clock.h"
 #include "dataplane/base/err.h"
+#include "dataplane/base/log.h"
 #include "dataplane/base/units.h"
 #include "ucx/context.h"
 #include "ucx/ep.h"
@@ -83,6 +84,11 @@ static int reach(struct check *c)
 	};
 	enum rv_peer_state state;
 	int rc = c->f->ops->peer_up(c->f, 0, &p);
+
+	if (rv_addr_form_of(addr, p.addr_len) == RV_ADDR_NONE)
+		rv_log_warn(
+			"ucx: worker addresses have a layout that is not known here: those of peers go "
+			"unchecked");
 
 	if (rc)
 		return fail(c, rc, "our own address is refused");

@@ -100,6 +100,7 @@ static int copy_address(struct rv_ucx_worker *w)
 	} else {
 		memcpy(w->addr, attr.address, attr.address_length);
 		w->addr_len = attr.address_length;
+		w->addr_form = rv_addr_form_of(w->addr, w->addr_len);
 	}
 	ucp_worker_release_address(w->ucp, attr.address);
 	return rc;

@@ -19,6 +19,7 @@
 #include "dataplane/base/map64.h"
 #include "dataplane/interfaces/fabric.h"
 #include "dataplane/interfaces/poller.h"
+#include "ucx/addr_parse.h"
 
 /** The longest worker address we hand out or take. */
 #define RV_UCX_ADDR_MAX 2048
@@ -46,12 +47,13 @@ struct rv_ucx_worker {
 	struct rv_list done;  /* GETs that are over; their done() is due */
 	struct rv_ucx_am *am; /* frames come and go here; or NULL */
 
-	struct rv_map64 peers;   /* WorkerId -> struct rv_ucx_peer */
-	struct rv_map64 senders; /* incarnation -> struct rv_ucx_peer */
-	struct rv_list live;     /* endpoints in use */
-	struct rv_list leaving;  /* idle: they close or come back when the user says so */
-	struct rv_list broken;   /* UCX reported an error; to be closed by poll */
-	struct rv_list closing;  /* until closed and idle */
+	enum rv_addr_form addr_form; /* of our own address, and so of peers' */
+	struct rv_map64 peers;       /* WorkerId -> struct rv_ucx_peer */
+	struct rv_map64 senders;     /* incarnation -> struct rv_ucx_peer */
+	struct rv_list live;         /* endpoints in use */
+	struct rv_list leaving;      /* idle: they close or come back when the user says so */
+	struct rv_list broken;       /* UCX reported an error; to be closed by poll */
+	struct rv_list closing;      /* until closed and idle */
 
 	struct rv_list touched;       /* endpoints used since their last stamp */
 	uint64_t heard[RV_UCX_HEARD]; /* incarnations that frames came from since the last poll */

@@ -9,6 +9,7 @@
 
 #include <stdatomic.h>
 
+#include "dataplane/base/map64.h"
 #include "dataplane/engine/stats.h"
 #include "dataplane/interfaces/fabric.h"
 #include "dataplane/interfaces/peer_calls.h"
@@ -44,10 +45,20 @@ struct rv_engine_conf {
 	bool verify; /* hash at staging, and tell consumers */
 	uint32_t max_slots, max_leases, max_gets;
 	uint64_t call_timeout_ns;
+	uint64_t
+		late_max; /* bytes that late reads from one peer may hold before it is read in chunks */
 	struct rv_pool_conf pool; /* reactor is filled in */
 
 	/** The net core's: end the transfer of a lease; its cell comes back when nothing is in flight. */
 	rv_cell_fn *run_transfer_end;
+};
+
+/** What the gets from one peer take; there is one while any is under way. */
+struct rv_peer_load {
+	struct rv_list link; /* free ones */
+	uint64_t worker;
+	uint32_t gets;
+	uint64_t late_bytes; /* held for reads that were answered and have not ended */
 };
 
 struct rv_engine {
@@ -63,6 +74,9 @@ struct rv_engine {
 
 	struct rv_get *gets; /* records, max_gets of them */
 	struct rv_list free_gets, live_gets;
+	struct rv_peer_load *loads; /* as many */
+	struct rv_list free_loads;
+	struct rv_map64 load_by_worker;
 	uint64_t last_tag;
 };
 

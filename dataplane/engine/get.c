@@ -28,11 +28,16 @@ int rv_gets_init(struct rv_engine *e)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < e->conf.max_gets; i++)
 		rv_list_push(&e->free_gets, &e->gets[i].link);
+	if (rv_loads_init(e)) {
+		free(e->gets);
+		return -ENOMEM;
+	}
 	return 0;
 }
 
 void rv_gets_fini(struct rv_engine *e)
 {
+	rv_loads_fini(e);
 	free(e->gets);
 	e->gets = NULL;
 }
@@ -46,6 +51,10 @@ static void retire(struct rv_get *g)
 	RV_CHECK(!g->asker && !g->block && !g->into && !g->src && !g->call_out);
 	rv_task_cancel(e->reactor, &g->deadline);
 	rv_task_cancel(e->reactor, &g->renew);
+	if (g->late)
+		g->load->late_bytes -= g->len;
+	if (g->load)
+		rv_load_leave(e, g->load);
 	rv_cell_free(rv_get_port(g), g->cell);
 	rv_list_del(&g->link);
 	rv_list_push(&e->free_gets, &g->link);
@@ -513,14 +522,17 @@ void rv_engine_run_get(struct rv_port *p, struct rv_cell *c)
 {
 	struct rv_msg_get *m = (void *)c->body;
 	struct rv_engine *e = m->engine;
+	bool here = m->handle.worker == e->conf.worker;
 	struct rv_list *l = rv_list_pop(&e->free_gets);
 	struct rv_cell *mine = l ? rv_cell_alloc(p) : NULL;
+	struct rv_peer_load *load =
+		mine && !here && !e->draining ? rv_load_enter(e, m->handle.worker) : NULL;
 	struct rv_get *g;
 
 	m->block = NULL;
 	m->in_place = false;
 	m->text[0] = '\0';
-	if (!mine || e->draining) {
+	if (!mine || e->draining || (!here && !load)) {
 		if (mine)
 			rv_cell_free(p, mine);
 		if (l)
@@ -528,6 +540,7 @@ void rv_engine_run_get(struct rv_port *p, struct rv_cell *c)
 		m->rc = e->draining ? -ESHUTDOWN : -EAGAIN;
 		snprintf(m->text, sizeof(m->text), "%s",
 			 e->draining ? "this node is shutting down"
+			 : mine      ? "too many gets from that owner under way here"
 				     : "too many gets under way here");
 		rv_cell_reply(p, c);
 		return;
@@ -535,6 +548,7 @@ void rv_engine_run_get(struct rv_port *p, struct rv_cell *c)
 	g = RV_LIST_ENTRY(l, struct rv_get, link);
 	*g = (struct rv_get){
 		.e = e,
+		.load = load,
 		.tag = ++e->last_tag,
 		.asker = c,
 		.req = m,
@@ -558,7 +572,7 @@ void rv_engine_run_get(struct rv_port *p, struct rv_cell *c)
 	rv_list_init(&g->link);
 	rv_list_push(&e->live_gets, &g->link);
 	rv_counter_add(&e->stats.gets, 1);
-	if (g->handle.worker == e->conf.worker)
+	if (here)
 		rv_get_begin_local(g);
 	else
 		begin(g);

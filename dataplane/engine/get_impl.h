@@ -47,11 +47,12 @@ struct rv_get {
 		deadline;     /* also the poll while wiring, and the force-close after a timeout */
 	uint64_t deadline_ns; /* RV_NEVER: one for each step */
 	uint64_t wire_until_ns;
-	bool call_out;  /* `cell` is under way */
-	bool late;      /* answered -ETIMEDOUT while the fabric was busy */
-	bool release;   /* the lease ends with a release, not a detach */
-	bool fell_back; /* the acquire without an offer */
-	uint64_t tag;   /* tells this get's renewals from those of the record's former uses */
+	bool call_out;             /* `cell` is under way */
+	struct rv_peer_load *load; /* NULL: a slot of this node's */
+	bool late;                 /* answered -ETIMEDOUT while the fabric was busy */
+	bool release;              /* the lease ends with a release, not a detach */
+	bool fell_back;            /* the acquire without an offer */
+	uint64_t tag; /* tells this get's renewals from those of the record's former uses */
 	struct rv_task renew;
 
 	uint64_t lease_id; /* 0: none */
@@ -86,6 +87,13 @@ struct rv_get {
 	uint64_t copied;
 	struct rv_task copy;
 };
+
+/* get_load.c */
+int rv_loads_init(struct rv_engine *e);
+void rv_loads_fini(struct rv_engine *e);
+/** One get more from this peer. @return NULL: it has as many as it may */
+struct rv_peer_load *rv_load_enter(struct rv_engine *e, uint64_t worker);
+void rv_load_leave(struct rv_engine *e, struct rv_peer_load *l);
 
 static inline struct rv_port *rv_get_port(const struct rv_get *g)
 {

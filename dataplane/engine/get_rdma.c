@@ -27,6 +27,9 @@ unsigned rv_get_offer(struct rv_get *g, bool *wait, const char **why)
 	} else if (atomic_load_explicit(&e->conf.set->rdma_off, memory_order_relaxed)) {
 		reason = RV_PATH_KILL_SWITCH;
 		*why = "the kill switch is on";
+	} else if (g->load->late_bytes > e->conf.late_max) {
+		reason = RV_PATH_POOL_EXHAUSTED;
+		*why = "reads from that owner that are late hold as much memory as they may";
 	} else {
 		for (unsigned i = 0; i < e->conf.fabric_nr; i++) {
 			struct rv_fabric *f = e->conf.fabric[i];
@@ -156,6 +159,7 @@ void rv_get_late_rdma(struct rv_get *g)
 		return;
 	}
 	g->late = true;
+	g->load->late_bytes += g->len;
 	rv_task_cancel(g->e->reactor, &g->renew);
 	rv_get_say(
 		g,

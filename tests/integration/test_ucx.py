@@ -182,6 +182,7 @@ def killed_while_read(rounds):
         print("# " + ", ".join("%s %d" % kv for kv in sorted(counts.items())), flush=True)
         eventually(lambda: not c.list("status")["gets_under_way"] and not c.list("status")["used_bytes"], 30,
                    "every buffer back")
+        eventually(lambda: b.metrics()["rvd_endpoints"] == 0, 40, "the end of every endpoint")
         assert b.stop() == 0
 
 

@@ -13,7 +13,7 @@ from peer import StockPeer, PeerError
 
 PEERS = dict(zip(("0.12", "0.21"), os.environ["RV_VELO_PEERS"].split(":")))
 BLOB = {"0.12": 1, "0.21": 2}
-ROUNDS = 20
+ROUNDS = int(os.environ.get("RV_ROUNDS", "20"))
 BIG = 64 << 20
 SIZES = [0, 1, 4000, 262144, 262145, 1 << 20, 8 << 20]
 ECHO_MAX = (1 << 20) - 19  # a response to more does not fit in an active message: a stock node drops it

@@ -176,6 +176,7 @@ static void make_engine(struct sim_node *n, unsigned i)
 		.max_slots = sim.c.max_slots,
 		.max_leases = sim.c.max_leases,
 		.max_gets = sim.c.max_gets,
+		.late_max = sim.c.registered_budget / 4,
 		.call_timeout_ns = sim.c.call_timeout_ns,
 		.run_transfer_end = rv_messenger_run_transfer_end,
 		.pool =

@@ -13,6 +13,7 @@
 
 #define LEN       RV_KIB(200)
 #define ADDR      0x7000000000u
+#define OTHER     99u
 #define LEASE     4711u
 #define LEASE_2   4712u
 #define ALICE     1000u
@@ -1370,7 +1371,7 @@ static void too_many_gets_are_refused_and_nothing_is_lost(void **state)
 	finish(NULL);
 	start_with(&(struct fake_engine_conf){.max_gets = 2});
 	a[0] = get(RV_GET_CHUNKED);
-	a[1] = get(RV_GET_CHUNKED);
+	a[1] = get_of((struct rv_handle){OTHER, 64}, RV_GET_CHUNKED, RV_NEVER, ALICE);
 	assert_int_equal(outcome(get(RV_GET_CHUNKED)).rc, -EAGAIN);
 	answer(RV_PEER_ACQUIRE, -ENOENT);
 	answer(RV_PEER_ACQUIRE, -ENOENT);
@@ -1379,6 +1380,55 @@ static void too_many_gets_are_refused_and_nothing_is_lost(void **state)
 	a[0] = get(RV_GET_CHUNKED); /* there is room again */
 	answer(RV_PEER_ACQUIRE, -ENOENT);
 	assert_int_equal(outcome(a[0]).rc, -ENOENT);
+}
+
+static void one_owner_takes_half_of_the_gets_at_most(void **state)
+{
+	struct fake_ask *a[4];
+	struct rv_msg_get m;
+
+	(void)state;
+	finish(NULL);
+	start_with(&(struct fake_engine_conf){.max_gets = 6});
+	for (unsigned i = 0; i < 3; i++)
+		a[i] = get(RV_GET_CHUNKED);
+	m = outcome(get(RV_GET_CHUNKED));
+	assert_int_equal(m.rc, -EAGAIN);
+	assert_non_null(strstr(m.text, "from that owner"));
+	a[3] = get_of((struct rv_handle){OTHER, 64}, RV_GET_CHUNKED, RV_NEVER, ALICE);
+	for (unsigned i = 0; i < 4; i++)
+		answer(RV_PEER_ACQUIRE, -ENOENT);
+	for (unsigned i = 0; i < 4; i++)
+		assert_int_equal(outcome(a[i]).rc, -ENOENT);
+	a[0] = get(RV_GET_CHUNKED);
+	answer(RV_PEER_ACQUIRE, -ENOENT);
+	outcome(a[0]);
+	assert_int_equal(w.engine.load_by_worker.nr, 0);
+}
+
+static void an_owner_whose_late_reads_hold_much_is_read_in_chunks(void **state)
+{
+	struct fake_ask *a;
+
+	(void)state;
+	finish(NULL);
+	start_with(&(struct fake_engine_conf){.late_max = LEN - 1});
+	a = slow_get();
+	fake_engine_advance(&w, DEADLINE);
+	assert_int_equal(outcome(a).rc, -ETIMEDOUT);
+	while (fake_calls_find(&w.calls, RV_PEER_RENEW))
+		answer(RV_PEER_RENEW, -ETIMEDOUT);
+	a = get(RV_GET_ANY);
+	assert_false(call(RV_PEER_ACQUIRE)->offer);
+	assert_int_equal(rv_counter_get(&w.engine.stats.path[RV_PATH_POOL_EXHAUSTED]), 1);
+	answer(RV_PEER_ACQUIRE, -ENOENT);
+	outcome(a);
+	complete(-ECONNRESET);
+	expect_detach(LEASE);
+	a = get(RV_GET_ANY);
+	assert_true(call(RV_PEER_ACQUIRE)->offer);
+	answer(RV_PEER_ACQUIRE, -ENOENT);
+	outcome(a);
 }
 
 static void without_a_cell_a_get_is_refused(void **state)
@@ -1572,6 +1622,8 @@ int main(void)
 		GET(a_copy_whose_source_cannot_be_read_is_an_error),
 		GET(a_copy_that_waits_for_memory_is_answered_at_its_deadline),
 		GET(too_many_gets_are_refused_and_nothing_is_lost),
+		GET(one_owner_takes_half_of_the_gets_at_most),
+		GET(an_owner_whose_late_reads_hold_much_is_read_in_chunks),
 		GET(without_a_cell_a_get_is_refused),
 		GET(a_draining_engine_refuses_new_gets_and_finishes_those_under_way),
 		GET(abandoning_forces_every_running_get_to_complete),

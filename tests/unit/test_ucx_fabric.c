@@ -21,6 +21,7 @@
 #include "dataplane/base/err.h"
 #include "dataplane/base/log.h"
 #include "dataplane/base/units.h"
+#include "ucx/addr_parse.h"
 #include "ucx/ep.h"
 #include "ucx/fabric_ucx.h"
 
@@ -424,6 +425,23 @@ static void damaged_keys_are_refused_or_their_gets_end(void **s)
 	rv_log_set_level(RV_LOG_WARN);
 }
 
+static void a_peers_address_is_walked_before_ucx_sees_it(void **s)
+{
+	struct fixture *f = *s;
+	uint8_t addr[2048];
+	size_t len = f->b.f->ops->address(f->b.f, 0, addr, sizeof(addr) - 1);
+
+	assert_int_not_equal(rv_addr_form_of(addr, len), RV_ADDR_NONE);
+	for (size_t n = 0; n < len; n++)
+		assert_int_equal(introduce_bytes(f, ++f->incarnation, addr, n), -EPROTO);
+	addr[len] = 0xff;
+	assert_int_equal(introduce_bytes(f, ++f->incarnation, addr, len + 1), -EPROTO);
+	memset(addr, 0xff, 40);
+	assert_int_equal(introduce_bytes(f, ++f->incarnation, addr, 40), -EPROTO);
+	assert_int_equal(state(f), RV_PEER_UNKNOWN);
+	connect_sides(f);
+}
+
 static void an_address_of_no_use_is_refused(void **s)
 {
 	struct fixture *f = *s;
@@ -721,6 +739,7 @@ int main(int argc, char **argv)
 		TEST(many_gets_may_be_outstanding),
 		TEST(a_wrong_key_is_refused),
 		TEST(damaged_keys_are_refused_or_their_gets_end),
+		TEST(a_peers_address_is_walked_before_ucx_sees_it),
 		TEST(an_address_of_no_use_is_refused),
 		TEST(an_unknown_peer_has_no_state),
 		TEST(the_state_begins_the_wire_up),
