@@ -3,6 +3,7 @@
  *
  *   init:     create -> open_reactor for each reactor with the fabric role -> address
  *   slow:     map -> ... -> unmap                       (pages; key packed once, at map)
+ *   prompt:   export_key -> ... -> revoke_key           (a key for one lease, where the fabric has those)
  *   reactor:  peer_up -> [wiring] -> up -> get ... -> abandon | peer_down
  *   stop:     quiesce until 0 -> close_reactor -> destroy
  *
@@ -35,6 +36,13 @@ struct rv_fabric_map {
 	uint64_t len;
 	uint8_t key[RV_FABRIC_KEY_MAX]; /* what a peer needs to read them; empty for destinations */
 	size_t key_len;
+};
+
+/** A key for one lease: it reads exactly its range, and is dead once revoked. Owned by the fabric until then. */
+struct rv_fabric_key {
+	uint8_t key[RV_FABRIC_KEY_MAX];
+	size_t key_len;
+	uint64_t pinned; /* bytes that the key pins beyond what its map has: they count against the budget */
 };
 
 enum rv_map_access {
@@ -135,6 +143,17 @@ struct rv_fabric_ops {
 	/** Forget them. 0 confirms that the device lets go. @thread slow */
 	int (*unmap)(struct rv_fabric *f, struct rv_fabric_map *m);
 
+	/**
+	 * Make a key with which @worker reads @len bytes at @addr, within @m, and nothing else. Where the fabric
+	 * has no such keys (f->exports is false) this is NULL, and peers are given the map's.
+	 *
+	 * @return 0; -ENOMEM, -EPERM (memlock), -ENOTSUP. @thread prompt @cost may pin the range once more
+	 */
+	int (*export_key)(struct rv_fabric *f, struct rv_fabric_map *m, void *addr, uint64_t len,
+			  uint64_t worker, struct rv_fabric_key **out);
+	/** The key is dead, @k is gone: 0 is proof that no read through it can land any more. @thread prompt */
+	int (*revoke_key)(struct rv_fabric *f, struct rv_fabric_key *k);
+
 	/** Learn or replace a peer; makes no connection. @return 0, -ENOMEM, -EPROTO (blob refused). @thread owning reactor */
 	int (*peer_up)(struct rv_fabric *f, unsigned reactor, const struct rv_fabric_peer *p);
 	/** Forget a peer; its GETs complete with -ECONNRESET. @thread owning reactor */
@@ -166,6 +185,7 @@ struct rv_fabric {
 	unsigned index; /* its place in the node's table of fabrics */
 	bool native;    /* remote memory is read by the device, not by the owner's software */
 	bool revokes;   /* a revoked key is provably dead */
+	bool exports;   /* each lease has a key of its own (export_key), and maps' keys are never given out */
 	char version[32];
 	char path_name[64]; /* for people: "ucx tcp" */
 };
