@@ -311,6 +311,15 @@ static int listen_local(struct rv_node *n, char *why, size_t cap)
 	return 0;
 }
 
+static bool has_keys_of_leases(const struct rv_node *n)
+{
+	for (unsigned i = 0; i < n->fabric_nr; i++) {
+		if (n->fabric[i]->exports)
+			return true;
+	}
+	return false;
+}
+
 static int make_engine(struct rv_node *n, struct rv_node_core *c, unsigned shard)
 {
 	const struct rv_config *cfg = n->cfg;
@@ -334,6 +343,7 @@ static int make_engine(struct rv_node *n, struct rv_node_core *c, unsigned shard
 		.max_leases = (uint32_t)rv_max_u64(
 			1, rv_min_u64(cfg->rendezvous.max_leases / polling, RV_IDTAB_MAX)),
 		.max_gets = MAX_GETS,
+		.export_ask = has_keys_of_leases(n) ? rv_prompt_ask : NULL,
 		.late_max = n->cfg->memory.registered_bytes_budget / 4,
 		.call_timeout_ns = cfg->rendezvous.call_timeout_ns,
 		.run_transfer_end = rv_messenger_run_transfer_end,
@@ -355,7 +365,9 @@ static int make_engine(struct rv_node *n, struct rv_node_core *c, unsigned shard
 
 	for (unsigned i = 0; i < n->fabric_nr; i++)
 		ec.fabric[i] = n->fabric[i];
-	c->registrar = (struct rv_registrar_client){&n->registrar, &c->engine};
+	c->registrar = (struct rv_registrar_client){.registrar = &n->registrar,
+						    .engine = &c->engine,
+						    .prompt = &n->prompt};
 	n->engines.engine[shard] = &c->engine;
 	return rv_engine_init(&c->engine, &ec);
 }
@@ -553,7 +565,7 @@ static int build(struct rv_node *n, char *why, size_t cap)
 	rc = rv_eal_start(cpu, n->core_nr);
 	if (rc)
 		return rv_node_fail(rc, why, cap, "dpdk: EAL did not start: %s", rv_err_name(rc));
-	n->mesh = rv_mesh_create(n->core_nr + 2, CELLS);
+	n->mesh = rv_mesh_create(n->core_nr + 3, CELLS);
 	if (!n->mesh)
 		return rv_node_fail(-ENOMEM, why, cap, "out of memory");
 	n->main_port = rv_mesh_port(n->mesh, n->core_nr + 1);
@@ -568,6 +580,7 @@ static int build(struct rv_node *n, char *why, size_t cap)
 				  .retain_bytes = n->cfg->memory.retain_arena_bytes,
 				  .hugepages = (enum rv_hugepages)n->cfg->cores.hugepages,
 			  });
+	rv_prompt_init(&n->prompt, rv_mesh_port(n->mesh, n->core_nr + 2), &n->registrar);
 	atomic_store(&n->engines.rdma_off,
 		     rv_config_kill_switch_env() || !n->cfg->rendezvous.enabled);
 	rc = make_messenger(n);
@@ -581,6 +594,8 @@ static int build(struct rv_node *n, char *why, size_t cap)
 		rc = make_local(n);
 	if (!rc)
 		rc = rv_registrar_start(&n->registrar);
+	if (!rc && has_keys_of_leases(n))
+		rc = rv_prompt_start(&n->prompt);
 	return rc ? rv_node_fail(rc, why, cap, "out of memory") : 0;
 }
 
@@ -624,8 +639,10 @@ void rv_node_join(struct rv_node *n)
 void rv_node_destroy(struct rv_node *n, bool leak)
 {
 	rv_metrics_http_stop(n->http);
-	if (n->mesh)
+	if (n->mesh) {
+		rv_prompt_stop(&n->prompt);
 		rv_registrar_stop(&n->registrar);
+	}
 	for (unsigned i = 0; !leak && i < n->fabric_nr; i++)
 		n->fabric[i]->ops->destroy(n->fabric[i]);
 	for (unsigned i = 0; i < n->core_nr; i++) {

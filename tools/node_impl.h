@@ -13,6 +13,7 @@
 #include "control/service/identity.h"
 #include "control/service/metrics.h"
 #include "control/service/metrics_http.h"
+#include "control/service/prompt.h"
 #include "control/service/registrar.h"
 #include "control/uring/tcp_carrier.h"
 #include "dataplane/engine/msg.h"
@@ -43,6 +44,7 @@ struct rv_node {
 	struct rv_fabric *fabric[RV_FABRICS];
 	unsigned fabric_nr;
 	struct rv_registrar registrar;
+	struct rv_prompt prompt;
 	struct rv_uring uring;
 	struct rv_tcp_carrier tcp;
 	struct rv_tcp_allow allow[RV_CONFIG_CIDR_MAX];

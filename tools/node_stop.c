@@ -38,15 +38,6 @@ static struct stop_sum ask_engines(struct rv_node *n, enum rv_stop_step step)
 	return sum;
 }
 
-static bool revocable(const struct rv_node *n)
-{
-	for (unsigned i = 0; i < n->fabric_nr; i++) {
-		if (!n->fabric[i]->revokes)
-			return false;
-	}
-	return true;
-}
-
 static void nap(struct rv_node *n)
 {
 	rv_port_wait(n->main_port, STOP_POLL_MS);
@@ -62,8 +53,6 @@ static uint64_t drain(struct rv_node *n, bool (*hurry)(void *), void *ctx)
 		/* Engines first: whoever sees a ShuttingDown frame gets no descriptor any more. */
 		s = ask_engines(n, RV_STOP_DRAIN);
 		pending = rv_node_ask_net(n, NET_DRAIN);
-		if (revocable(n))
-			s.leases = 0;
 		if (!pending && !s.gets && !s.leases)
 			return 0;
 		if (rv_clock_ns() >= deadline || (hurry && hurry(ctx)))
@@ -123,7 +112,8 @@ int rv_node_stop(struct rv_node *n, bool (*hurry)(void *), void *ctx, struct rv_
 	until_idle_net(n, NET_CLOSE, STOP_STEP_NS);
 	clean &= until_idle_engines(n, RV_STOP_MEMORY, STOP_STEP_NS);
 	clean &= until_idle_engines(n, RV_STOP_FABRICS, STOP_STEP_NS);
-	clean &= rv_counter_get(&n->registrar.unconfirmed) == 0;
+	clean &= rv_counter_get(&n->registrar.unconfirmed) == 0 &&
+		 rv_counter_get(&n->prompt.stuck) == 0;
 	for (unsigned i = 0; i < n->core_nr; i++)
 		rv_reactor_stop(&n->core[i].reactor);
 	rv_node_join(n);

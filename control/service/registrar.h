@@ -20,6 +20,8 @@
 #include "dataplane/mem/budget.h"
 #include "dataplane/mem/pages.h"
 
+struct rv_prompt;
+
 struct rv_registrar_conf {
 	struct rv_port *port; /* the slow thread's */
 	struct rv_fabric *fabric[RV_FABRICS];
@@ -68,6 +70,7 @@ void rv_registrar_stop(struct rv_registrar *r);
 struct rv_registrar_client {
 	struct rv_registrar *registrar;
 	struct rv_engine *engine;
+	struct rv_prompt *prompt; /* NULL: no fabric has keys of leases */
 };
 int rv_registrar_grow(void *user, const struct rv_pool_grow *g);
 int rv_registrar_shrink(void *user, struct rv_arena *a);

@@ -18,6 +18,8 @@
 #include "dataplane/rendezvous/store.h"
 
 struct rv_engine;
+struct rv_export;
+struct rv_export_ask;
 struct rv_get;
 
 /** A node's engines; read-only once reactors run. */
@@ -49,6 +51,10 @@ struct rv_engine_conf {
 		late_max; /* bytes that late reads from one peer may hold before it is read in chunks */
 	struct rv_pool_conf pool; /* reactor is filled in */
 
+	/** Ask the prompt thread for a key, or for its end; @user is the pool's. @return 0 (rv_export_asked()
+	 * follows), or -EAGAIN: no cell. NULL: no fabric has keys of leases. */
+	int (*export_ask)(void *user, const struct rv_export_ask *a);
+
 	/** The net core's: end the transfer of a lease; its cell comes back when nothing is in flight. */
 	rv_cell_fn *run_transfer_end;
 };
@@ -71,6 +77,11 @@ struct rv_engine {
 
 	struct rv_list transfers_to_end; /* leases; waiting for a cell */
 	struct rv_task retry;
+
+	struct rv_export *exports; /* records, as many as leases */
+	struct rv_list free_exports, exports_waiting;
+	struct rv_task export_retry;
+	struct rv_counter exports_live, exports_stuck;
 
 	struct rv_get *gets; /* records, max_gets of them */
 	struct rv_list free_gets, live_gets;

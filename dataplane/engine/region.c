@@ -151,12 +151,52 @@ static void again(struct rv_engine *e, struct rv_arena *a,
 	rv_task_at(e->reactor, &a->region->deadline, e->reactor->now_ns + RETRY_NS);
 }
 
+/* The keys of leases there pin the client's pages for themselves: they go first. */
+static void revoke_keys(struct rv_engine *e, const struct rv_arena *a)
+{
+	uint32_t pos = 0;
+	struct rv_slot *s;
+
+	while ((s = rv_idtab_next(&e->store.slots, &pos))) {
+		if (s->block && s->block->arena == a)
+			rv_slot_revoke(s);
+	}
+}
+
+static void stuck(struct rv_engine *e, struct rv_arena *a)
+{
+	a->region->state = RV_REGION_STUCK;
+	tell_closer(e, a);
+}
+
+void rv_region_keys_gone(struct rv_engine *e, struct rv_arena *a, int rc)
+{
+	if (!a->region->revoking)
+		return;
+	if (rc || a->stuck) {
+		a->region->revoking = false;
+		stuck(e, a);
+	} else if (!a->key_nr) {
+		a->region->revoking = false;
+		ask_unmap(e, a);
+	}
+}
+
 static void ask_unmap(struct rv_engine *e, struct rv_arena *a)
 {
 	struct rv_region *r = a->region;
 
 	rv_task_cancel(e->reactor, &r->deadline);
 	r->state = RV_REGION_UNMAPPING;
+	if (a->stuck) {
+		stuck(e, a);
+		return;
+	}
+	if (a->key_nr) {
+		r->revoking = true;
+		revoke_keys(e, a);
+		return;
+	}
 	if (ask(e, &(struct rv_pool_ask){.op = RV_ASK_REGION_UNMAP,
 					 .arena = a,
 					 .in_use = a->block_nr > 0,
@@ -279,8 +319,14 @@ uint64_t rv_regions_demote(struct rv_engine *e)
 
 	if (!e->pool.conf.ask)
 		return 0;
-	while ((s = rv_idtab_next(&e->store.slots, &pos)))
+	while ((s = rv_idtab_next(&e->store.slots, &pos))) {
 		s->pinned = false;
+		rv_slot_revoke(s);
+	}
+	/* Keys first: what is registered for a lease is read whatever becomes of its arena. */
+	busy = rv_counter_get(&e->exports_live) - rv_counter_get(&e->exports_stuck);
+	if (busy)
+		return busy;
 	RV_LIST_EACH(it, &e->pool.arenas)
 	{
 		struct rv_arena *a = RV_LIST_ENTRY(it, struct rv_arena, link);

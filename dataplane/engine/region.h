@@ -18,6 +18,9 @@
 int rv_region_take(struct rv_engine *e, struct rv_arena *a, uint64_t off, uint64_t len,
 		   struct rv_block **out);
 
+/** The last key of a lease in a region is gone, or (@rc) one could not be revoked. */
+void rv_region_keys_gone(struct rv_engine *e, struct rv_arena *a, int rc);
+
 /** rv_pool_conf.region_emptied */
 void rv_region_emptied(struct rv_pool *p, struct rv_arena *a);
 

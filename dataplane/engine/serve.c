@@ -14,6 +14,7 @@
 #include "dataplane/engine/get.h"
 #include "dataplane/engine/msg.h"
 #include "dataplane/engine/region.h"
+#include "dataplane/engine/serve_impl.h"
 #include "dataplane/rendezvous/descriptor.h"
 
 #define HASH_SLICE RV_KIB(256)
@@ -37,6 +38,7 @@ int rv_engine_init(struct rv_engine *e, const struct rv_engine_conf *conf)
 		.quarantine_ns = conf->quarantine_ns,
 		.seed = rv_random_u64(),
 		.end_transfer = end_transfer,
+		.end_export = rv_export_end,
 		.user = e,
 	};
 	int rc;
@@ -51,17 +53,25 @@ int rv_engine_init(struct rv_engine *e, const struct rv_engine_conf *conf)
 	if (rc)
 		return rc;
 	rc = rv_gets_init(e);
-	if (rc) {
-		rv_store_fini(&e->store);
-		return rc;
-	}
+	if (rc)
+		goto err_store;
+	rc = rv_exports_init(e);
+	if (rc)
+		goto err_gets;
 	rv_pool_init(&e->pool, &e->conf.pool);
 	return 0;
+
+err_gets:
+	rv_gets_fini(e);
+err_store:
+	rv_store_fini(&e->store);
+	return rc;
 }
 
 void rv_engine_fini(struct rv_engine *e)
 {
 	rv_pool_fini(&e->pool);
+	rv_exports_fini(e);
 	rv_gets_fini(e);
 	rv_store_fini(&e->store);
 }
@@ -108,34 +118,42 @@ static void end_transfer(void *user, struct rv_lease *lease)
 
 /* Acquire. */
 
-/* A descriptor for the whole slot in the first fabric that the offer names; 0 if there is none. */
-static size_t describe(const struct rv_engine *e, const struct rv_slot *slot, unsigned offer,
-		       uint8_t *out, size_t cap)
+/* The fabric in which the consumer may read the slot; one whose keys end with the lease, where there is one. */
+static struct rv_fabric *choose(const struct rv_engine *e, const struct rv_slot *slot,
+				unsigned offer)
 {
 	const struct rv_arena *a = slot->block->arena;
-	struct rv_writer w = rv_writer(out, cap);
+	struct rv_fabric *best = NULL;
 
 	if (!rv_arena_exports(a))
-		return 0;
+		return NULL;
 	for (unsigned i = 0; i < e->conf.fabric_nr; i++) {
-		const struct rv_fabric *f = e->conf.fabric[i];
+		struct rv_fabric *f = e->conf.fabric[i];
 		const struct rv_fabric_map *m = a->map[f->index];
-		struct rv_desc d;
 
-		if (!(f->ops->offer_bit & offer) || !m || !m->key_len)
-			continue;
-		d = (struct rv_desc){
-			.backend = (uint8_t)f->ops->backend,
-			.version = RV_DESC_VERSION,
-			.generation = a->generation,
-			.addr = (uintptr_t)rv_block_ptr(slot->block),
-			.len = slot->len,
-			.rkey = m->key,
-			.rkey_len = (uint16_t)m->key_len,
-		};
-		return rv_desc_encode(&w, &d) || w.bad ? 0 : w.len;
+		if (f->ops->offer_bit & offer && m && (f->exports || m->key_len) &&
+		    (!best || (f->exports && !best->exports)))
+			best = f;
 	}
-	return 0;
+	return best;
+}
+
+/* A descriptor for the whole slot; 0 if it does not fit. */
+static size_t describe(const struct rv_slot *slot, const struct rv_fabric *f, const uint8_t *key,
+		       size_t key_len, uint8_t *out, size_t cap)
+{
+	struct rv_writer w = rv_writer(out, cap);
+	struct rv_desc d = {
+		.backend = (uint8_t)f->ops->backend,
+		.version = RV_DESC_VERSION,
+		.generation = slot->block->arena->generation,
+		.addr = (uintptr_t)rv_block_ptr(slot->block),
+		.len = slot->len,
+		.rkey = key,
+		.rkey_len = (uint16_t)key_len,
+	};
+
+	return rv_desc_encode(&w, &d) || w.bad ? 0 : w.len;
 }
 
 static bool offer_names_ours(const struct rv_engine *e, unsigned offer)
@@ -152,8 +170,9 @@ static bool rdma_enabled(const struct rv_engine *e)
 	return !atomic_load_explicit(&e->conf.set->rdma_off, memory_order_relaxed);
 }
 
+/* @param[out] f  OK: the fabric; where its keys are leases', there is no descriptor yet */
 static enum rv_path_reason decide(struct rv_engine *e, const struct rv_slot *slot,
-				  struct rv_msg_acquire *m)
+				  struct rv_msg_acquire *m, struct rv_fabric **f_)
 {
 	struct rv_acquire_facts f = {
 		.has_offer = m->has_offer,
@@ -166,8 +185,13 @@ static enum rv_path_reason decide(struct rv_engine *e, const struct rv_slot *slo
 		.draining = e->draining,
 	};
 
-	if (f.has_offer && f.pinned) {
-		m->desc_len = describe(e, slot, m->offer, m->desc, sizeof(m->desc));
+	*f_ = f.has_offer && f.pinned ? choose(e, slot, m->offer) : NULL;
+	if (*f_ && (*f_)->exports) {
+		f.describable = true;
+	} else if (*f_) {
+		const struct rv_fabric_map *map = slot->block->arena->map[(*f_)->index];
+
+		m->desc_len = describe(slot, *f_, map->key, map->key_len, m->desc, sizeof(m->desc));
 		f.describable = m->desc_len > 0;
 	}
 	return rv_acquire_decide(&f);
@@ -214,18 +238,67 @@ static void grant_ready(struct rv_engine *e, struct rv_slot *slot, struct rv_msg
 	m->same_user = slot->uid == m->uid && !(slot->block && slot->block->arena->region);
 }
 
-static void grant_rdma(struct rv_engine *e, struct rv_slot *slot, struct rv_msg_acquire *m)
+static void say_rdma(const struct rv_engine *e, const struct rv_lease *l, struct rv_msg_acquire *m)
 {
+	m->answer = RV_ANSWER_RDMA;
+	m->lease_id = l->rec.id;
+	m->total_len = l->slot->len;
+	m->lease_timeout_ms = timeout_ms(e);
+}
+
+/* @return whether the acquire is answered now; else when its key is there */
+static bool grant_rdma(struct rv_engine *e, struct rv_slot *slot, struct rv_fabric *f,
+		       struct rv_cell *c)
+{
+	struct rv_msg_acquire *m = (void *)c->body;
 	struct rv_lease *l = rv_lease_mint(slot, m->worker, RV_LEASE_RDMA, RV_MS(timeout_ms(e)));
 
 	if (!l) {
 		m->rc = -EAGAIN;
-		return;
+	} else if (!f->exports) {
+		rv_counter_add(&e->stats.path[RV_PATH_OK], 1);
+		say_rdma(e, l, m);
+	} else if (rv_export_begin(e, f, l, c)) {
+		return false;
+	} else {
+		rv_lease_withdraw(l);
+		rv_counter_add(&e->stats.path[RV_PATH_NOT_PINNED], 1);
+		grant_ready(e, slot, m);
 	}
-	m->answer = RV_ANSWER_RDMA;
-	m->lease_id = l->rec.id;
-	m->total_len = slot->len;
-	m->lease_timeout_ms = timeout_ms(e);
+	return true;
+}
+
+bool rv_serve_key(struct rv_engine *e, struct rv_lease *l, const struct rv_fabric *f,
+		  const struct rv_fabric_key *key, struct rv_cell *c)
+{
+	struct rv_msg_acquire *m = (void *)c->body;
+
+	m->desc_len = describe(l->slot, f, key->key, key->key_len, m->desc, sizeof(m->desc));
+	if (!m->desc_len)
+		return false;
+	rv_counter_add(&e->stats.path[RV_PATH_OK], 1);
+	say_rdma(e, l, m);
+	rv_cell_reply(e->reactor->port, c);
+	return true;
+}
+
+void rv_serve_chunks_instead(struct rv_engine *e, struct rv_lease *l, struct rv_cell *c)
+{
+	struct rv_slot *slot = l->slot;
+
+	rv_lease_withdraw(l);
+	rv_counter_add(&e->stats.path[RV_PATH_NOT_PINNED], 1);
+	grant_ready(e, slot, (void *)c->body);
+	rv_cell_reply(e->reactor->port, c);
+}
+
+void rv_serve_gone(struct rv_engine *e, struct rv_cell *c)
+{
+	struct rv_msg_acquire *m = (void *)c->body;
+
+	m->rc = -ENOENT;
+	m->cause = rv_idtab_cause(&e->store.slots, m->local);
+	rv_cell_reply(e->reactor->port, c);
 }
 
 void rv_engine_run_acquire(struct rv_port *p, struct rv_cell *c)
@@ -234,6 +307,7 @@ void rv_engine_run_acquire(struct rv_port *p, struct rv_cell *c)
 	struct rv_engine *e = m->engine;
 	struct rv_slot *slot = rv_slot_find(&e->store, m->local);
 	enum rv_path_reason why;
+	struct rv_fabric *f;
 
 	m->rc = 0;
 	m->answer = RV_ANSWER_NONE;
@@ -247,12 +321,14 @@ void rv_engine_run_acquire(struct rv_port *p, struct rv_cell *c)
 	} else {
 		m->has_xxh3 = slot->has_xxh3;
 		m->xxh3 = slot->xxh3;
-		why = decide(e, slot, m);
-		rv_counter_add(&e->stats.path[why], 1);
-		if (why == RV_PATH_OK)
-			grant_rdma(e, slot, m);
-		else
+		why = decide(e, slot, m, &f);
+		if (why == RV_PATH_OK) {
+			if (!grant_rdma(e, slot, f, c))
+				return;
+		} else {
+			rv_counter_add(&e->stats.path[why], 1);
 			grant_ready(e, slot, m);
+		}
 	}
 	rv_cell_reply(p, c);
 }

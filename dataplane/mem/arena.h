@@ -63,6 +63,7 @@ struct rv_arena {
 	uint64_t generation; /* of the registration; 0 when not registered */
 	uint64_t used_gr;
 	uint32_t block_nr;
+	uint32_t key_nr; /* keys of leases on its blocks: none may be left when its pages go */
 	uint64_t empty_since_ns;
 };
 

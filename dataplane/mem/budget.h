@@ -7,31 +7,43 @@
 #ifndef RV_DATAPLANE_MEM_BUDGET_H
 #define RV_DATAPLANE_MEM_BUDGET_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
+/*
+ * Taken and given by the slow thread, and for leases' keys by the prompt one. Relaxed: the numbers order nothing.
+ */
 struct rv_budget {
-	uint64_t limit;
-	uint64_t used;
+	_Atomic uint64_t limit; /* written by the slow thread */
+	_Atomic uint64_t used;
 };
 
-/** @return false when @bytes do not fit. @thread slow (the budget's owner) */
+/** @return false when @bytes do not fit. @thread slow, prompt */
 static inline bool rv_budget_take(struct rv_budget *b, uint64_t bytes)
 {
-	if (bytes > b->limit || b->used > b->limit - bytes)
-		return false;
-	b->used += bytes;
+	uint64_t used = atomic_load_explicit(&b->used, memory_order_relaxed);
+	uint64_t limit = atomic_load_explicit(&b->limit, memory_order_relaxed);
+
+	do {
+		if (bytes > limit || used > limit - bytes)
+			return false;
+	} while (!atomic_compare_exchange_weak_explicit(
+		&b->used, &used, used + bytes, memory_order_relaxed, memory_order_relaxed));
 	return true;
 }
 
 static inline void rv_budget_give(struct rv_budget *b, uint64_t bytes)
 {
-	b->used -= bytes;
+	atomic_fetch_sub_explicit(&b->used, bytes, memory_order_relaxed);
 }
 
 static inline uint64_t rv_budget_left(const struct rv_budget *b)
 {
-	return b->used < b->limit ? b->limit - b->used : 0;
+	uint64_t used = atomic_load_explicit(&b->used, memory_order_relaxed);
+	uint64_t limit = atomic_load_explicit(&b->limit, memory_order_relaxed);
+
+	return used < limit ? limit - used : 0;
 }
 
 #endif

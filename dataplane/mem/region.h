@@ -53,6 +53,7 @@ struct rv_region {
 	enum rv_region_state state;
 	bool timed_out;          /* it was not empty when it was unmapped */
 	bool no_copy;            /* there was no memory for one: it goes when it is empty */
+	bool revoking;           /* UNMAPPING, once the keys of leases there are gone */
 	bool keep_bytes;         /* a shutdown: slots go on with a copy */
 	bool unknown;            /* whoever registered it was told: it names it no more */
 	struct rv_task deadline; /* of the wait for its blocks; then to ask again */

@@ -97,6 +97,12 @@ static void unlink_lease(struct rv_lease *l, enum rv_end_cause cause)
 
 	rv_task_cancel(s->conf.reactor, &l->deadline);
 	rv_list_del(&l->link);
+	if (l->export) {
+		struct rv_export *x = l->export;
+
+		rv_lease_set_export(l, NULL);
+		s->conf.end_export(s->conf.user, x);
+	}
 	l->slot->locks--;
 	l->slot = NULL;
 	l->rec.cause = (uint8_t)cause;
@@ -131,7 +137,7 @@ static void must_rest(struct rv_lease *l)
 	const struct rv_store_conf *c = &l->store->conf;
 	uint64_t end = l->deadline.timer.deadline_ns;
 
-	if (l->kind != RV_LEASE_RDMA || c->keys_revocable)
+	if (l->kind != RV_LEASE_RDMA || l->export)
 		return;
 	if (l->timeout_ns == RV_NEVER)
 		end = now(l->store);
@@ -198,6 +204,20 @@ static void free_if_unused(struct rv_slot *slot, enum rv_end_cause cause)
 		free_slot(slot, cause);
 }
 
+void rv_slot_revoke(struct rv_slot *slot)
+{
+	struct rv_list *it, *next;
+
+	RV_LIST_EACH_SAFE(it, next, &slot->leases)
+	{
+		struct rv_lease *l = RV_LIST_ENTRY(it, struct rv_lease, link);
+
+		if (l->export)
+			unlink_lease(l, RV_END_DROPPED);
+	}
+	free_if_unused(slot, RV_END_DROPPED);
+}
+
 void rv_lease_end(struct rv_lease *l, bool release)
 {
 	struct rv_slot *slot = l->slot;
@@ -206,6 +226,21 @@ void rv_lease_end(struct rv_lease *l, bool release)
 	if (release && slot->refcount)
 		slot->refcount--;
 	free_if_unused(slot, RV_END_RELEASED);
+}
+
+void rv_lease_set_export(struct rv_lease *l, struct rv_export *x)
+{
+	struct rv_store *s = l->store;
+
+	RV_CHECK(l->kind == RV_LEASE_RDMA);
+	s->exported_nr += (x != NULL) - (uint64_t)(l->export != NULL);
+	l->export = x;
+}
+
+void rv_lease_withdraw(struct rv_lease *l)
+{
+	RV_CHECK(!l->export && !l->transfer);
+	unlink_lease(l, RV_END_RELEASED);
 }
 
 /* Runs after the pass has seen what arrived, so a renewal that came in time was counted. */
@@ -246,5 +281,5 @@ void rv_store_end_session(struct rv_store *s, uint64_t session)
 
 uint64_t rv_store_rdma_leases(const struct rv_store *s)
 {
-	return rv_counter_get(&s->lease_nr[RV_LEASE_RDMA]);
+	return rv_counter_get(&s->lease_nr[RV_LEASE_RDMA]) - s->exported_nr;
 }

@@ -56,6 +56,8 @@ struct rv_lease {
 	uint64_t granted_ns;
 	struct rv_task deadline;
 	struct rv_block *transfer; /* held for the net core's transfer; NULL: none */
+	struct rv_export
+		*export; /* RDMA: its own key, which ends with it; NULL: it has the map's */
 };
 
 struct rv_store_conf {
@@ -64,16 +66,18 @@ struct rv_store_conf {
 	uint32_t max_slots, max_leases;
 	uint64_t quarantine_ns; /* rest beyond a lease's deadline */
 	uint64_t seed;          /* of lease ids, not 0 */
-	bool keys_revocable;    /* no rest is needed */
 
 	/** A chunked lease is over, and its transfer with it: tell the net core, then rv_store_transfer_gone(). */
 	void (*end_transfer)(void *user, struct rv_lease *lease);
+	/** A lease with a key of its own is over: revoke it. Its range needs no rest. */
+	void (*end_export)(void *user, struct rv_export *x);
 	void *user;
 };
 
 struct rv_store {
 	struct rv_store_conf conf;
 	struct rv_idtab slots, leases;
+	uint64_t exported_nr; /* leases with a key of their own */
 
 	struct rv_counter slot_nr, lease_nr[RV_LEASE_KINDS], reaped[RV_LEASE_KINDS], expired;
 };
@@ -133,7 +137,16 @@ void rv_store_transfer_gone(struct rv_lease *l);
 /** Drop every slot of a session that ended. @cost O(slots) */
 void rv_store_end_session(struct rv_store *s, uint64_t session);
 
-/** RDMA leases alive: what a drain waits for where keys cannot be revoked. */
+/** Give an RDMA lease a key of its own, or (NULL) take it away. */
+void rv_lease_set_export(struct rv_lease *l, struct rv_export *x);
+
+/** End every lease on @slot that has a key of its own; the slot goes if nothing else is left of it. */
+void rv_slot_revoke(struct rv_slot *slot);
+
+/** Take back a lease that nobody was told of: nothing else happens to its slot. */
+void rv_lease_withdraw(struct rv_lease *l);
+
+/** RDMA leases alive whose keys cannot be revoked: what a drain waits for. */
 uint64_t rv_store_rdma_leases(const struct rv_store *s);
 
 #endif

@@ -51,6 +51,7 @@ void fake_engine_init(struct fake_engine *w, const struct fake_engine_conf *conf
 		.max_leases = conf->max_leases ? conf->max_leases : 64,
 		.max_gets = conf->max_gets ? conf->max_gets : 16,
 		.call_timeout_ns = RV_SEC(5),
+		.export_ask = conf->export_ask,
 		.late_max = conf->late_max ? conf->late_max : RV_NEVER,
 		.pool =
 			{

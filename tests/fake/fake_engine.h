@@ -17,12 +17,13 @@
 struct fake_engine_conf {
 	unsigned cells; /* 0: 64 */
 	bool no_fabric;
-	uint32_t max_gets, max_slots, max_leases; /* 0: 16, 64, 64 */
-	uint64_t dedicated_min;                   /* 0: 1 MiB */
-	uint64_t chunk_lease_ns;                  /* 0: none */
-	uint64_t late_max;                        /* 0: none */
-	struct rv_peer_calls *calls;              /* NULL: w->calls */
-	rv_cell_fn *run_transfer_end;             /* NULL: answered at once */
+	uint32_t max_gets, max_slots, max_leases;                     /* 0: 16, 64, 64 */
+	uint64_t dedicated_min;                                       /* 0: 1 MiB */
+	uint64_t chunk_lease_ns;                                      /* 0: none */
+	uint64_t late_max;                                            /* 0: none */
+	struct rv_peer_calls *calls;                                  /* NULL: w->calls */
+	int (*export_ask)(void *user, const struct rv_export_ask *a); /* NULL: no keys of leases */
+	rv_cell_fn *run_transfer_end;                                 /* NULL: answered at once */
 };
 
 struct fake_engine {

@@ -45,6 +45,7 @@ static const char *const mutations[SIM_MUTATIONS] = {
 	[SIM_ANSWER_LOST] = "an answer is lost",
 	[SIM_LEASE_FORGOTTEN] = "a lease is never ended",
 	[SIM_CLOCK_BEHIND] = "a consumer's clock stands still",
+	[SIM_KEY_NOT_REVOKED] = "a revoked key goes on reading",
 	[SIM_REGION_REUSED] = "a region's memory is reused too early",
 	[SIM_BUDGET_STOLEN] = "bytes of the budget vanish",
 };

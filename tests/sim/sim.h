@@ -13,6 +13,7 @@
 #define RV_TESTS_SIM_SIM_H
 
 #include "control/messenger/messenger_impl.h"
+#include "control/service/prompt.h"
 #include "control/service/registrar.h"
 #include "dataplane/engine/msg.h"
 
@@ -37,13 +38,15 @@ enum sim_mutation {
 	SIM_LEASE_FORGOTTEN,
 	SIM_CLOCK_BEHIND, /* a consumer's clock stands still while it fetches: proofs lie */
 	SIM_BUDGET_STOLEN,
-	SIM_REGION_REUSED, /* a program reuses a region's memory before it was told that it may */
+	SIM_KEY_NOT_REVOKED, /* a key is said to be revoked, and goes on reading */
+	SIM_REGION_REUSED,   /* a program reuses a region's memory before it was told that it may */
 	SIM_MUTATIONS
 };
 
 /** Drawn from the seed: what this world is like. Rates are in 1/1000. */
 struct sim_conf {
 	bool native, verify;
+	bool exports;                           /* each lease has a key of its own */
 	unsigned nodes, engines, reactors, net; /* net: the reactor with the sockets */
 	unsigned cells;
 	uint32_t chunk_size, pull_window;
@@ -77,7 +80,7 @@ struct sim_poller {
 struct sim_fabric {
 	struct rv_fabric fabric;
 	struct sim_node *node;
-	struct rv_list maps;
+	struct rv_list maps, keys;
 	unsigned unconfirmed;
 	struct sim_poller poller[SIM_REACTORS];
 	struct sim_peer peer[SIM_REACTORS][SIM_PEERS];
@@ -127,8 +130,9 @@ struct sim_node {
 	struct rv_engines set;
 	struct rv_engine engine[SIM_REACTORS];
 	struct rv_registrar registrar;
+	struct rv_prompt prompt;
 	struct rv_registrar_client client[SIM_REACTORS];
-	struct rv_port *slow, *main;
+	struct rv_port *slow, *main, *quick;
 	struct rv_messenger *m;
 	struct sim_fabric fabric;
 	struct sim_carrier carrier;

@@ -24,9 +24,17 @@ struct sim_map {
 	uint64_t id;
 };
 
+/* Of a lease's own key `map` is its number. */
 struct sim_key {
-	uint32_t magic, pad;
+	uint32_t magic, of_lease;
 	uint64_t life, map;
+};
+
+struct sim_lease_key {
+	struct rv_fabric_key k;
+	struct rv_list link;
+	uint64_t id, worker;
+	uint64_t addr, len;
 };
 
 /* A GET under way. */
@@ -108,6 +116,63 @@ static int unmap(struct rv_fabric *f, struct rv_fabric_map *fm)
 		return 0;
 	sf->unconfirmed++;
 	return -EIO;
+}
+
+static int export_key(struct rv_fabric *f, struct rv_fabric_map *m, void *addr, uint64_t len,
+		      uint64_t worker, struct rv_fabric_key **out)
+{
+	struct sim_fabric *sf = self(f);
+	struct sim_lease_key *k;
+	struct sim_key bytes = {.magic = KEY_MAGIC, .of_lease = 1, .life = sf->node->life};
+	uint64_t off = (uint64_t)((uint8_t *)addr - (uint8_t *)m->base);
+
+	if (off > m->len || len > m->len - off)
+		sim_fail("fabric: a key for a range that is not in its map");
+	if (sim_fault(sim.c.map_fail))
+		return sim_chance(500) ? -ENOMEM : -EPERM;
+	k = sim_new(sizeof(*k));
+	k->id = bytes.map = ++last_map;
+	k->worker = worker;
+	k->addr = (uintptr_t)addr;
+	k->len = len;
+	k->k.pinned = rv_granules(len) * RV_GRANULE;
+	memcpy(k->k.key, &bytes, sizeof(bytes));
+	k->k.key_len = sizeof(bytes);
+	rv_list_init(&k->link);
+	rv_list_push(&sf->keys, &k->link);
+	*out = &k->k;
+	return 0;
+}
+
+static int revoke_key(struct rv_fabric *f, struct rv_fabric_key *fk)
+{
+	struct sim_lease_key *k = RV_CONTAINER(fk, struct sim_lease_key, k);
+
+	if (sim_fault(sim.c.unmap_fail)) {
+		self(f)->unconfirmed++; /* it goes on reading */
+		return -EIO;
+	}
+	if (sim.mutation == SIM_KEY_NOT_REVOKED) {
+		sim.mutated = true;
+		return 0;
+	}
+	rv_list_del(&k->link);
+	sim_free(k);
+	return 0;
+}
+
+static const struct sim_lease_key *lease_key(const struct sim_node *owner, const struct sim_key *k)
+{
+	struct rv_list *it;
+
+	RV_LIST_EACH(it, &owner->fabric.keys)
+	{
+		const struct sim_lease_key *l = RV_LIST_ENTRY(it, struct sim_lease_key, link);
+
+		if (l->id == k->map && owner->life == k->life)
+			return l;
+	}
+	return NULL;
 }
 
 static struct sim_map *map_of_key(const struct sim_node *owner, const struct sim_key *k)
@@ -425,6 +490,17 @@ static void read_native(struct xfer *x, const struct sim_node *owner)
 	const struct sim_map *m = map_of_key(owner, &x->key);
 	uint64_t off = m ? x->addr - (uintptr_t)m->m.base : 0;
 
+	if (x->key.of_lease) {
+		const struct sim_lease_key *k = lease_key(owner, &x->key);
+
+		if (k && (k->addr != x->addr || k->len != x->len || k->worker != x->node->worker))
+			sim_fail("fabric: a lease's key is used for something else");
+		if (k)
+			read_now(x, rv_min_u64(x->piece, x->len - x->read));
+		else
+			end(x, -ECONNRESET); /* revoked: remote access error */
+		return;
+	}
 	if (!m || off > m->m.len || x->len > m->m.len - off) {
 		end(x, -ECONNRESET); /* remote access error */
 		return;
@@ -646,6 +722,8 @@ static const struct rv_fabric_ops ops = {
 	.address = address,
 	.map = map,
 	.unmap = unmap,
+	.export_key = export_key,
+	.revoke_key = revoke_key,
 	.peer_up = peer_up,
 	.peer_down = peer_down,
 	.peer_state = peer_state,
@@ -658,9 +736,14 @@ static const struct rv_fabric_ops ops = {
 
 void sim_fabric_init(struct sim_fabric *f, struct sim_node *n)
 {
-	*f = (struct sim_fabric){.fabric = {.ops = &ops, .native = sim.c.native}, .node = n};
+	*f = (struct sim_fabric){.fabric = {.ops = &ops,
+					    .native = sim.c.native,
+					    .exports = sim.c.exports,
+					    .revokes = sim.c.exports},
+				 .node = n};
 	snprintf(f->fabric.path_name, sizeof(f->fabric.path_name), "sim");
 	rv_list_init(&f->maps);
+	rv_list_init(&f->keys);
 }
 
 static void xfer_free(struct xfer *x)
@@ -678,6 +761,12 @@ void sim_fabric_node_died(struct sim_node *n)
 	{
 		if (xfer_of(it)->node == n)
 			xfer_free(xfer_of(it));
+	}
+	while (!rv_list_empty(&n->fabric.keys)) {
+		struct sim_lease_key *k =
+			RV_LIST_ENTRY(rv_list_pop(&n->fabric.keys), struct sim_lease_key, link);
+
+		sim_free(k);
 	}
 	while (!rv_list_empty(&n->fabric.maps)) {
 		struct sim_map *m = RV_LIST_ENTRY(n->fabric.maps.next, struct sim_map, link);
@@ -748,6 +837,10 @@ const char *sim_fabric_pin(const struct sim_node *n, const uint8_t *base, uint64
 			return "a GET may be writing it";
 		if (x->life != n->life || !x->lease || x->read == x->len ||
 		    !overlaps((uintptr_t)x->addr, x->len, (uintptr_t)base, len))
+			continue;
+		if (x->key.of_lease && lease_key(n, &x->key))
+			return "a GET may be reading it through a key that is not revoked";
+		if (x->key.of_lease)
 			continue;
 		if (n->engine[x->lease_engine].pool.stopped)
 			continue; /* the keys go before the pages do */

@@ -90,6 +90,7 @@ static void draw_conf(struct sim_conf *c, unsigned topology)
 		.silent = rate(400, 500),
 	};
 	draw_layout(c, topology);
+	c->exports = c->native && sim_chance(500);
 }
 
 void sim_node_host(unsigned at, char out[16])
@@ -177,6 +178,7 @@ static void make_engine(struct sim_node *n, unsigned i)
 		.max_leases = sim.c.max_leases,
 		.max_gets = sim.c.max_gets,
 		.late_max = sim.c.registered_budget / 4,
+		.export_ask = sim.c.exports ? rv_prompt_ask : NULL,
 		.call_timeout_ns = sim.c.call_timeout_ns,
 		.run_transfer_end = rv_messenger_run_transfer_end,
 		.pool =
@@ -194,7 +196,9 @@ static void make_engine(struct sim_node *n, unsigned i)
 			},
 	};
 
-	n->client[i] = (struct rv_registrar_client){&n->registrar, &n->engine[i]};
+	n->client[i] = (struct rv_registrar_client){.registrar = &n->registrar,
+						    .engine = &n->engine[i],
+						    .prompt = &n->prompt};
 	n->set.engine[i] = &n->engine[i];
 	RV_CHECK(rv_engine_init(&n->engine[i], &ec) == 0);
 }
@@ -228,7 +232,7 @@ static void publish(struct sim_node *n)
 
 static void make_reactors(struct sim_node *n)
 {
-	n->mesh = rv_mesh_create(sim.c.reactors + 2, sim.c.cells);
+	n->mesh = rv_mesh_create(sim.c.reactors + 3, sim.c.cells);
 	RV_CHECK(n->mesh);
 	for (unsigned i = 0; i < sim.c.reactors; i++) {
 		struct rv_reactor_conf rc = {.port = rv_mesh_port(n->mesh, i), .clock = sim_clock};
@@ -237,6 +241,7 @@ static void make_reactors(struct sim_node *n)
 	}
 	n->slow = rv_mesh_port(n->mesh, sim.c.reactors);
 	n->main = rv_mesh_port(n->mesh, sim.c.reactors + 1);
+	n->quick = rv_mesh_port(n->mesh, sim.c.reactors + 2);
 }
 
 static void node_start(unsigned at)
@@ -262,6 +267,7 @@ static void node_start(unsigned at)
 						 .retain_bytes = sim.c.retain_bytes,
 						 .hugepages = RV_HUGEPAGES_NO,
 					 });
+	rv_prompt_init(&n->prompt, n->quick, &n->registrar);
 	make_messenger(n);
 	n->set.nr = sim.c.engines;
 	for (unsigned i = 0; i < sim.c.engines; i++)
@@ -328,6 +334,7 @@ static void destroy(struct sim_node *n)
 	rv_reactor_step(sim_net_reactor(n)); /* answers that were on their way */
 	for (unsigned i = 0; i < sim.c.engines; i++)
 		n->fabric.fabric.ops->close_reactor(&n->fabric.fabric, i);
+	rv_port_poll(n->quick, UINT32_MAX);
 	rv_port_poll(n->slow, UINT32_MAX);
 	parked = n->registrar.parking.parked_bytes;
 	rv_registrar_stop(&n->registrar);
@@ -513,6 +520,8 @@ static unsigned step_node(struct sim_node *n)
 	}
 	if (everybody() || sim_below(100) < sim.c.slow_pct)
 		work += rv_port_poll(n->slow, (unsigned)sim_between(1, 4));
+	if (everybody() || sim_below(100) < sim.c.slow_pct)
+		work += rv_port_poll(n->quick, (unsigned)sim_between(1, 4));
 	sim_leave(was);
 	if (!n->blocked)
 		stop_step(n);
@@ -674,7 +683,7 @@ static bool idle(struct sim_node *n)
 		    rv_counter_get(&e->pool.blocks) || e->pool.growing)
 			return false;
 	}
-	for (unsigned i = 0; i < sim.c.reactors + 2; i++) {
+	for (unsigned i = 0; i < sim.c.reactors + 3; i++) {
 		if (sim_free_cells(rv_mesh_port(n->mesh, i)) != sim.c.cells)
 			return false;
 	}

@@ -87,7 +87,7 @@ static int setup(void **state)
 	rv_registrar_init(&reg, &c);
 	set.nr = 1;
 	set.engine[0] = &engine;
-	client = (struct rv_registrar_client){&reg, &engine};
+	client = (struct rv_registrar_client){.registrar = &reg, .engine = &engine};
 	assert_int_equal(rv_engine_init(&engine, &ec), 0);
 	slow_works = true;
 	mine = NULL;

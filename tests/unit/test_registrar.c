@@ -64,7 +64,7 @@ static void start(unsigned fabrics, bool native)
 	rv_pool_init(&engine.pool, &pc);
 	memset(&reg, 0, sizeof(reg));
 	rv_registrar_init(&reg, &c);
-	client = (struct rv_registrar_client){&reg, &engine};
+	client = (struct rv_registrar_client){.registrar = &reg, .engine = &engine};
 	live_nr = 0;
 }
 

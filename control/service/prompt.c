@@ -1,0 +1,113 @@
+#include "control/service/prompt.h"
+
+#include <errno.h>
+
+#include "dataplane/base/check.h"
+#include "dataplane/base/units.h"
+
+struct ask_msg {
+	struct rv_prompt *p;
+	struct rv_export_ask ask;
+};
+
+void rv_prompt_init(struct rv_prompt *p, struct rv_port *port, struct rv_registrar *registrar)
+{
+	*p = (struct rv_prompt){.port = port, .registrar = registrar};
+}
+
+/* Taken for the most it can pin; what it does not is given back. */
+static int make(struct rv_prompt *p, struct rv_export_ask *a)
+{
+	struct rv_budget *b = &p->registrar->registered;
+	uint64_t most = rv_granules(a->len) * RV_GRANULE + RV_GRANULE;
+	int rc;
+
+	if (!rv_budget_take(b, most))
+		return -ENOSPC;
+	rc = a->fabric->ops->export_key(a->fabric, a->map, a->addr, a->len, a->worker, &a->key);
+	if (rc) {
+		rv_budget_give(b, most);
+		return rc;
+	}
+	RV_CHECK(a->key->pinned <= most);
+	rv_budget_give(b, most - a->key->pinned);
+	rv_counter_add(&p->exports, 1);
+	return 0;
+}
+
+static int revoke(struct rv_prompt *p, struct rv_export_ask *a)
+{
+	uint64_t pinned = a->key->pinned;
+	int rc = a->fabric->ops->revoke_key(a->fabric, a->key);
+
+	if (rc)
+		rv_counter_add(&p->stuck, 1);
+	else
+		rv_budget_give(&p->registrar->registered, pinned);
+	return rc;
+}
+
+static void run_ask(struct rv_port *port, struct rv_cell *c)
+{
+	struct ask_msg *m = (void *)c->body;
+
+	m->ask.rc = m->ask.op == RV_EXPORT_MAKE ? make(m->p, &m->ask) : revoke(m->p, &m->ask);
+	if (m->ask.rc && m->ask.op == RV_EXPORT_MAKE)
+		rv_counter_add(&m->p->refused, 1);
+	rv_cell_reply(port, c);
+}
+
+static void asked(struct rv_port *port, struct rv_cell *c)
+{
+	struct ask_msg m = *(struct ask_msg *)(void *)c->body;
+
+	rv_cell_free(port, c);
+	rv_export_asked(&m.ask);
+}
+
+int rv_prompt_ask(void *user, const struct rv_export_ask *a)
+{
+	struct rv_registrar_client *cl = user;
+	struct rv_port *port = cl->engine->reactor->port;
+	struct rv_cell *c = rv_cell_alloc(port);
+
+	if (!c)
+		return -EAGAIN;
+	*(struct ask_msg *)(void *)c->body = (struct ask_msg){cl->prompt, *a};
+	c->run = run_ask;
+	c->done = asked;
+	rv_cell_send(port, rv_port_index(cl->prompt->port), c);
+	return 0;
+}
+
+_Static_assert(sizeof(struct ask_msg) <= RV_CELL_BODY, "fits a cell");
+
+static void *main_loop(void *arg)
+{
+	struct rv_prompt *p = arg;
+
+	pthread_setname_np(pthread_self(), "rvd-prompt");
+	while (!atomic_load_explicit(&p->stop, memory_order_acquire))
+		rv_port_wait(p->port, -1);
+	rv_port_poll(p->port, UINT32_MAX);
+	return NULL;
+}
+
+int rv_prompt_start(struct rv_prompt *p)
+{
+	int rc = pthread_create(&p->thread, NULL, main_loop, p);
+
+	p->running = rc == 0;
+	return -rc;
+}
+
+void rv_prompt_stop(struct rv_prompt *p)
+{
+	if (!p->running)
+		return;
+	/* release: pairs with the acquire in main_loop(). */
+	atomic_store_explicit(&p->stop, true, memory_order_release);
+	rv_port_kick(p->port);
+	pthread_join(p->thread, NULL);
+	p->running = false;
+}
