@@ -42,7 +42,8 @@ struct rv_fabric_map {
 struct rv_fabric_key {
 	uint8_t key[RV_FABRIC_KEY_MAX];
 	size_t key_len;
-	uint64_t pinned; /* bytes that the key pins beyond what its map has: they count against the budget */
+	uint64_t
+		pinned; /* bytes that the key pins beyond what its map has: they count against the budget */
 };
 
 enum rv_map_access {
@@ -185,7 +186,7 @@ struct rv_fabric {
 	unsigned index; /* its place in the node's table of fabrics */
 	bool native;    /* remote memory is read by the device, not by the owner's software */
 	bool revokes;   /* a revoked key is provably dead */
-	bool exports;   /* each lease has a key of its own (export_key), and maps' keys are never given out */
+	bool exports; /* each lease has a key of its own (export_key), and maps' keys are never given out */
 	char version[32];
 	char path_name[64]; /* for people: "ucx tcp" */
 };
