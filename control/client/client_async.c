@@ -193,6 +193,9 @@ int rv_async_begin(struct rv_async *a, struct rv_call *call, const void *payload
 /* The step under way has ended. */
 static void forget_step(struct rv_async *a, int rc)
 {
+	/* Who answers before it has read all would leave us with frames of bytes that are the caller's again. */
+	if (a->call && a->data)
+		rv_tx_withdraw(&a->c->wire.tx, a->call->rq.id);
 	if (a->call && rc)
 		rv_wire_give_up(&a->c->wire, a->call);
 	else if (a->call)

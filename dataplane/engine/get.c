@@ -567,6 +567,7 @@ void rv_engine_run_get(struct rv_port *p, struct rv_cell *c)
 		.deadline_ns = m->deadline_ns,
 		.state = GET_ACQUIRE,
 	};
+	RV_CHECK(!g->into || g->into->arena->pool == &e->pool);
 	if (g->into)
 		rv_block_hold(g->into);
 	rv_list_init(&g->link);

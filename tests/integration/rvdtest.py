@@ -252,6 +252,13 @@ class Daemon:
         self.proc.send_signal(sig)
         return self.proc.wait(timeout=60 * SLOW)
 
+    def freeze(self):
+        """Stop it; from then on no thread of it runs."""
+        self.proc.send_signal(signal.SIGSTOP)
+        tasks = "/proc/%d/task" % self.proc.pid
+        state = lambda t: open("%s/%s/stat" % (tasks, t)).read().rsplit(")", 1)[1].split()[0]
+        eventually(lambda: all(state(t) == "T" for t in os.listdir(tasks)), what="every thread stopped")
+
     def restart(self):
         self.log.close()
         self.log_from = os.path.getsize(self.log_path)

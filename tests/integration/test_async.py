@@ -102,7 +102,7 @@ def waiting(a, b, nr, timeout_ms):
     """Gets of an owner that has been stopped."""
     _, (h,) = run(a, "put", 100000, 1)
     run(b, "gets", ref(a, h), 100000, 1, 0)  # they are connected
-    a.proc.send_signal(signal.SIGSTOP)
+    a.freeze()
     p = start(b, "wait", ref(a, h), nr, timeout_ms)
     assert p.stdout.readline() == b"waiting\n"
     return p

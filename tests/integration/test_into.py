@@ -147,6 +147,11 @@ def caught(a, b, h, begin, end):
     raise AssertionError("no GET was caught in the middle")
 
 
+def into(h, buf, owner):
+    return dict(worker=h[0], local=h[1], flags=INTO, token=buf.token, len=SIZE, path=RDMA, timeout_ns=1500 * 10**6,
+                host="127.0.0.1", port=owner.tcp)
+
+
 def program(b, a, h):
     """A program of its own that has a GET into its buffer under way."""
     r, w = os.pipe()
@@ -156,7 +161,7 @@ def program(b, a, h):
             os.close(r)
             c = b.client()
             buf = Buffer(c, SIZE)
-            c.send(GET, worker=h[0], local=h[1], flags=INTO, token=buf.token, len=SIZE, path=RDMA, host="127.0.0.1", port=a.tcp)
+            c.send(GET, **into(h, buf, a))
             os.write(w, b"x")
             time.sleep(600)
         finally:
@@ -177,9 +182,10 @@ def early_end(begin_of, end, finish):
     with Daemon("a", ucx=True, **opts) as a, Daemon("b", ucx=True, **opts) as b:
         ca, cb = a.client(), b.client()
         h = ca.put(pattern(1 << 20) * (SIZE >> 20), refs=1000)
-        warm = cb.get(h, host="127.0.0.1", port=a.tcp, path=RDMA)
-        cb.free(warm)
-        cb.call(DETACH, worker=h[0], local=h[1], lease_id=warm["lease_id"])
+        for c in (cb, b.client()):  # of each engine: both are wired
+            warm = c.get(h, host="127.0.0.1", port=a.tcp, path=RDMA)
+            c.free(warm)
+            c.call(DETACH, worker=h[0], local=h[1], lease_id=warm["lease_id"])
         caught(a, b, h, lambda: begin_of(b, a, h), end)
         # Others get memory meanwhile, and keep what they put there.
         other = b.client()
@@ -207,7 +213,7 @@ def test_a_buffer_given_back_in_the_middle_is_not_given_to_others():
     def begin(b, a, h):
         c = b.client()
         buf = Buffer(c, SIZE)
-        c.send(GET, worker=h[0], local=h[1], flags=INTO, token=buf.token, len=SIZE, path=RDMA, host="127.0.0.1", port=a.tcp)
+        c.send(GET, **into(h, buf, a))
         return c, buf
 
     def end(who):
@@ -224,7 +230,7 @@ def test_a_buffer_whose_get_was_late_takes_no_more():
         buf = Buffer(cb, ROOM)
         where = dict(host="127.0.0.1", port=a.tcp)
         get_into(cb, h, buf, **where)
-        a.proc.send_signal(signal.SIGSTOP)
+        a.freeze()
         rid = cb.send(GET, worker=h[0], local=h[1], flags=INTO, token=buf.token, len=ROOM, timeout_ns=10**9, **where)
         cb.send(COMMIT, token=buf.token, len=ROOM)
         rep = cb.recv()

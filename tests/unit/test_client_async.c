@@ -749,6 +749,52 @@ static void bytes_are_not_looked_at_after_done(void **state)
 	fake_stop(&f);
 }
 
+/* A daemon that answers before it has read what it answers. */
+#define MANY 3000u
+
+static void script_hasty(int fd)
+{
+	struct rv_local_rep rep = {.id = 1 + MANY + 1}; /* after HELLO and the others */
+	struct fake_request r;
+
+	wait_at_gate();
+	fake_answer(fd, RV_LOCAL_CALL, &rep, NULL, -1);
+	wait_at_gate();
+	while (fake_next(fd, &r)) {
+		MUST(r.op == RV_LOCAL_METADATA || r.op == RV_LOCAL_CALL);
+		for (size_t i = 0; i < r.len; i++)
+			MUST(r.payload[i] == 'a');
+		free(r.payload);
+		if (r.op == RV_LOCAL_METADATA)
+			metadata_for(fd, &r.rq);
+	}
+}
+
+static void an_answer_that_comes_too_early_does_no_harm(void **state)
+{
+	struct end *e = calloc(MANY + 1, sizeof(*e));
+	uint8_t *data = malloc(FAKE_THRESHOLD);
+	struct fake_daemon f;
+
+	(void)state;
+	memset(data, 'a', FAKE_THRESHOLD);
+	fake_start(&f, script_hasty);
+	for (unsigned i = 0; i < MANY; i++)
+		assert_int_equal(rv_metadata_nb(f.c, fake_handle(i + 1), &e[i].meta, done, &e[i]),
+				 0);
+	assert_int_equal(rv_sync_nb(f.c, "123", "echo", data, FAKE_THRESHOLD, NULL, done, &e[MANY]),
+			 0);
+	let_through();
+	run_until(f.c, &e[MANY], 1);
+	assert_int_equal(e[MANY].rc, 0);
+	memset(data, 'b', FAKE_THRESHOLD);
+	free(data);
+	let_through();
+	run_until(f.c, e, MANY);
+	fake_stop(&f);
+	free(e);
+}
+
 /* Queues. */
 
 static void script_gate_then_answer(int fd)
@@ -959,6 +1005,7 @@ int main(void)
 		cmocka_unit_test(when_the_daemon_dies_each_is_told_once),
 		cmocka_unit_test(closing_cancels_what_is_outstanding),
 		cmocka_unit_test(bytes_are_not_looked_at_after_done),
+		cmocka_unit_test(an_answer_that_comes_too_early_does_no_harm),
 		cmocka_unit_test(a_daemon_that_does_not_read_fills_a_queue_that_has_an_end),
 		cmocka_unit_test(blocking_and_asynchronous_calls_share_a_session),
 		cmocka_unit_test(an_answer_another_thread_read_wakes_the_loop),
