@@ -78,6 +78,15 @@ static uint64_t sum_at(const struct rv_metrics *m, size_t off, unsigned index)
 	return sum(m, off + index * sizeof(struct rv_counter));
 }
 
+static uint64_t largest_free(const struct rv_metrics *m)
+{
+	uint64_t most = 0;
+
+	for (unsigned i = 0; i < m->engines->nr; i++)
+		most = rv_max_u64(most, rv_counter_get(&m->engines->engine[i]->pool.largest_free));
+	return most;
+}
+
 #define SUM(m, field)           sum(m, offsetof(struct rv_engine, field))
 #define SUM_AT(m, field, index) sum_at(m, offsetof(struct rv_engine, field), index)
 
@@ -187,6 +196,7 @@ static void memory(FILE *f, const struct rv_metrics *m)
 	family(f, arenas, GAUGE, "Bytes of arenas, registered and plain, handed out or free.");
 	labelled(f, arenas, "state", "used", used);
 	labelled(f, arenas, "state", "free", all > used ? all - used : 0);
+	labelled(f, arenas, "state", "largest_free", largest_free(m));
 	single(f, "rvd_arena_blocks", GAUGE, "Blocks handed out of arenas.", SUM(m, pool.blocks));
 	single(f, "rvd_resting_blocks", GAUGE,
 	       "Blocks nobody holds that a forgotten consumer may still read.",

@@ -63,6 +63,22 @@ static bool same_class(const struct rv_arena_class *a, const struct rv_arena_cla
 	       a->plain == b->plain;
 }
 
+/* What a fragmented pool can still hand out in one piece. @cost O(arenas) */
+static void note_largest(struct rv_pool *p)
+{
+	uint64_t most = 0;
+	struct rv_list *it;
+
+	RV_LIST_EACH(it, &p->arenas)
+	{
+		const struct rv_arena *a = RV_LIST_ENTRY(it, struct rv_arena, link);
+
+		if (a->alloc)
+			most = rv_max_u64(most, rv_offset_alloc_largest_gr(a->alloc));
+	}
+	rv_counter_set(&p->largest_free, most * RV_GRANULE);
+}
+
 static struct rv_block *carve(struct rv_pool *p, struct rv_arena *a, uint64_t len)
 {
 	uint64_t gr = rv_granules(len);
@@ -90,6 +106,7 @@ static struct rv_block *carve(struct rv_pool *p, struct rv_arena *a, uint64_t le
 	a->used_gr += gr;
 	rv_counter_add(&p->blocks, 1);
 	rv_counter_add(&p->used_bytes, gr * RV_GRANULE);
+	note_largest(p);
 	return b;
 }
 
@@ -349,6 +366,7 @@ void rv_pool_grown(struct rv_pool *p, const struct rv_pool_grow *g)
 	g->arena->pool = p;
 	g->arena->empty_since_ns = p->conf.reactor->now_ns;
 	rv_list_push(&p->arenas, &g->arena->link);
+	note_largest(p);
 	if (req) {
 		req->block = carve(p, g->arena, req->len);
 		served = req->block != NULL;
@@ -394,6 +412,7 @@ static int give_back(struct rv_pool *p, struct rv_arena *a)
 	if (rc)
 		rv_list_push(next,
 			     &a->link); /* where it was: whoever walks the list sees it once */
+	note_largest(p);
 	return rc;
 }
 
@@ -429,6 +448,7 @@ static void free_block(struct rv_pool *p, struct rv_block *b)
 	}
 	b->arena = NULL;
 	rv_list_push_front(&p->free_blocks, &b->link);
+	note_largest(p);
 	if (a->block_nr)
 		return;
 	if (a->region)

@@ -111,6 +111,7 @@ struct rv_pool {
 	bool stopped;
 
 	struct rv_counter blocks, used_bytes, resting_blocks;
+	struct rv_counter largest_free; /* bytes that surely fit in one arena */
 };
 
 /** @thread init */

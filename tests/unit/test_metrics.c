@@ -278,6 +278,7 @@ static void promised_series_are_there_before_anything_happened(void **state)
 		 "{version=\"1.2\\\"\\\\\\n3\",ucx=\"1.22.0\",dpdk=\"\",verbs=\"none\"}"},
 		{"rvd_arena_bytes", "{state=\"used\"}"},
 		{"rvd_arena_bytes", "{state=\"free\"}"},
+		{"rvd_arena_bytes", "{state=\"largest_free\"}"},
 		{"rvd_registered_budget_bytes", ""},
 		{"rvd_registration_failures_total", "{reason=\"budget\"}"},
 		{"rvd_leases", "{kind=\"rdma\"}"},

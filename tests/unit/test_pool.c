@@ -117,6 +117,7 @@ static void the_first_request_grows_and_is_told_later(void **state)
 	assert_int_equal(w.done, 0);
 	assert_int_equal(f.grow.pending[0].len_want, RV_MIB(1));
 	assert_false(f.grow.pending[0].dedicated);
+	assert_int_equal(rv_counter_get(&f.pool.largest_free), 0);
 	fake_grow_serve(&f.grow);
 	assert_int_equal(w.done, 1);
 	assert_int_equal(w.rc, 0);
@@ -125,7 +126,9 @@ static void the_first_request_grows_and_is_told_later(void **state)
 	assert_int_equal(w.req.block->len, 5000);
 	assert_true(rv_arena_registered(w.req.block->arena));
 	assert_int_equal(rv_counter_get(&f.pool.used_bytes), 8192);
+	assert_in_range(rv_counter_get(&f.pool.largest_free), RV_KIB(900), RV_MIB(1) - 8192);
 	rv_block_drop(w.req.block);
+	assert_int_equal(rv_counter_get(&f.pool.largest_free), RV_MIB(1));
 }
 
 static void with_room_a_block_comes_at_once(void **state)
