@@ -267,6 +267,10 @@ fn start_log() {
 fn rdma_config() -> RdmaConfig {
     let mut config = RdmaConfig::default();
     config.pool.arena_reclaim_after = Some(Duration::from_millis(100));
+    let lease = std::env::var("VELO_PEER_LEASE_MS").ok();
+    if let Some(ms) = lease.and_then(|ms| ms.parse().ok()) {
+        config.rendezvous.lease_timeout = Duration::from_millis(ms);
+    }
     config
 }
 

@@ -183,6 +183,76 @@ def chunks(version, transports):
             p.close()
 
 
+def draining(version, transports):
+    """Whoever drains echoes the header of what it refuses on the reply endpoint, and answers pings."""
+    with node(version) as d, Serving(d):
+        c = d.client()
+        p = StockPeer(PEERS[version], transports=transports)
+        try:
+            stock = introduce(c, p)
+            me = json.loads(c.call(PEER_INFO)["payload"])["instance_id"]
+            assert p.call(me, "echo", 10, 1).verdict == "ok"
+            assert c.message("echo", b"x", worker=stock) == b"x"
+            p.gate()
+            try:
+                c.message("echo", b"x", worker=stock)
+                raise AssertionError("a gated node served a call")
+            except Refused as e:
+                assert "shutting down" in e.text, e
+            rvctl(d, "drain")
+            try:
+                p.call(me, "echo", 10, 1)
+                raise AssertionError("a draining node served a call")
+            except PeerError as e:
+                assert "peer is shutting down" in str(e), e
+            p.ping(me)
+        finally:
+            p.close()
+        assert d.stop() == 0
+
+
+def the_lease_runs_out(version, transports, size=192 << 20):
+    """A lease much shorter than the read. Owners lose it in the middle: ours lives on, and so does our consumer."""
+    with node(version, rendezvous__lease_timeout="30ms", rendezvous__quarantine="30ms") as d:
+        c = d.client()
+        p = StockPeer(PEERS[version], transports=transports)
+        try:
+            introduce(c, p)
+            for i in range(3):
+                h = c.put(stock_pattern(size, 1))
+                try:
+                    got = p.get_pinned((h[0] << 64) | h[1], 1)
+                    assert got.length == size
+                except PeerError:
+                    pass  # its lease is gone, and perhaps the slot
+                try:
+                    c.call(DROP, worker=h[0], local=h[1])
+                except Refused as e:
+                    assert e.rc == -2, e
+            assert c.list("leases")["total"] == 0
+        finally:
+            p.close()
+        assert d.stop() == 0
+    with node(version) as d:
+        c = d.client()
+        for i in range(3):
+            p = StockPeer(PEERS[version], transports=transports, env={"VELO_PEER_LEASE_MS": "30"})
+            try:
+                introduce(c, p)
+                t = p.put_pinned(size, 1)
+                h = (t >> 64, t & (2**64 - 1))
+                try:
+                    rep = c.get(h, path=RDMA, timeout_ns=20 * 10**9)
+                    assert rep["data"] == stock_pattern(size, 1), "wrong bytes"
+                    c.free(rep)
+                except Refused as e:
+                    assert e.rc in (-128, -2, -5, -95, -104, -110, -113, -121), e  # never a crash, never wrong bytes
+            finally:
+                p.close()
+        eventually(lambda: not c.list("status")["used_bytes"], 40, "the destinations")
+        assert d.stop() == 0
+
+
 def both_ends(fn, *args):
     for version in ("0.12", "0.21"):
         for transports in args:
@@ -194,6 +264,8 @@ both_ends(messages, "ucx", "ucx,tcp", "tcp,ucx")
 both_ends(stock_reads_ours, "tcp,ucx", "ucx")
 both_ends(we_read_theirs, "tcp,ucx", "ucx")
 both_ends(chunks, "ucx", "ucx,tcp")
+both_ends(draining, "ucx", "ucx,tcp")
+both_ends(the_lease_runs_out, "tcp,ucx")
 
 
 if __name__ == "__main__":
