@@ -162,12 +162,12 @@ static void queue_frame(struct rv_ucx_am *am, unsigned type, const uint8_t *head
 		.type = type,
 		.header_len = header_len,
 		.payload_len = payload_len,
-		.payload = n->bytes + header_len,
+		.payload = rv_am_bytes(n) + header_len,
 	};
 	if (header_len)
-		memcpy(n->bytes, header, header_len);
+		memcpy(rv_am_bytes(n), header, header_len);
 	if (payload_len)
-		memcpy(n->bytes + header_len, payload, payload_len);
+		memcpy(rv_am_bytes(n) + header_len, payload, payload_len);
 	am->up_bytes += sizeof(*n) + header_len + payload_len;
 	put_up(am, n, 0);
 }
@@ -299,7 +299,7 @@ static void send_note(struct rv_ucx_am *am, struct rv_am_note *n)
 		.cb.send = on_sent,
 		.user_data = n,
 	};
-	struct rv_writer w = rv_writer(n->bytes, RV_AM_TAG);
+	struct rv_writer w = rv_writer(rv_am_bytes(n), RV_AM_TAG);
 	struct rv_ucx_ep *ep = n->l->peer ? rv_ucx_ep_usable(n->l->peer) : NULL;
 	ucs_status_ptr_t request;
 
@@ -311,7 +311,7 @@ static void send_note(struct rv_ucx_am *am, struct rv_am_note *n)
 	n->ep = ep;
 	rv_ucx_ep_sending(ep, &n->link);
 	request = ucp_am_send_nbx(
-		ep->ucp, RV_AM_ID_BASE + n->type, n->bytes + (tagged ? 0 : RV_AM_TAG),
+		ep->ucp, RV_AM_ID_BASE + n->type, rv_am_bytes(n) + (tagged ? 0 : RV_AM_TAG),
 		n->header_len + (tagged ? RV_AM_TAG : 0), n->payload, n->payload_len, &param);
 	if (UCS_PTR_IS_PTR(request))
 		return;

@@ -87,13 +87,13 @@ static int link_send(struct rv_link *rl, unsigned type, const void *header, size
 		.type = type,
 		.header_len = header_len,
 		.payload_len = payload_len,
-		.payload = sent ? payload : n->bytes + RV_AM_TAG + header_len,
+		.payload = sent ? payload : rv_am_bytes(n) + RV_AM_TAG + header_len,
 		.sent = sent,
 		.ctx = ctx,
 	};
-	memcpy(n->bytes + RV_AM_TAG, header, header_len);
+	memcpy(rv_am_bytes(n) + RV_AM_TAG, header, header_len);
 	if (copied)
-		memcpy(n->bytes + RV_AM_TAG + header_len, payload, copied);
+		memcpy(rv_am_bytes(n) + RV_AM_TAG + header_len, payload, copied);
 	l->queued += header_len + payload_len;
 	am->queued += header_len + payload_len;
 	put_down(am, n);
@@ -270,7 +270,7 @@ static void frame(struct rv_ucx_am *am, struct rv_am_note *n)
 {
 	struct rv_frame f = {
 		.type = n->type,
-		.header = n->bytes,
+		.header = rv_am_bytes(n),
 		.header_len = n->header_len,
 		.payload = n->payload,
 		.payload_len = n->payload_len,

@@ -43,8 +43,13 @@ struct rv_am_note {
 	rv_sent_fn *sent;
 	void *ctx;
 	struct rv_ucx_ep *ep; /* SEND: in flight there */
-	uint8_t bytes[];      /* SEND: room for the tag, header, payload; FRAME: header, payload */
 };
+
+/** Behind a note that was made with room. SEND: for the tag, header, payload; FRAME: header, payload. */
+static inline uint8_t *rv_am_bytes(struct rv_am_note *n)
+{
+	return (uint8_t *)(n + 1);
+}
 
 /* The body of the cell that takes notes across. */
 struct rv_am_batch {

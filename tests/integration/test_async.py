@@ -4,6 +4,7 @@ import asyncio
 import ctypes
 
 from rvdtest import *
+import rvlib
 
 ASYNC = os.path.join(BUILD, "tests", "integration", "async_client")
 SERVE_ECHO = os.path.join(BUILD, "tests", "integration", "serve_echo")
@@ -145,11 +146,7 @@ class Loop:
     DONE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int)
 
     def __init__(self, path):
-        lib = os.path.join(BUILD, "control", "client", "librv.so")
-        with open(lib, "rb") as f:
-            if b"__asan_init" in f.read():
-                raise Missing("a librv.so without a sanitizer, to be loaded into Python")
-        self.rv, self.c = ctypes.CDLL(lib), ctypes.c_void_p()
+        self.rv, self.c = ctypes.CDLL(rvlib.SO), ctypes.c_void_p()
         self.rv.rv_last_error.restype = ctypes.c_char_p
         assert self.rv.rv_open(path.encode(), ctypes.byref(self.c)) == 0
         self.waiting, self.turns = {}, 0
