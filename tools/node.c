@@ -488,6 +488,8 @@ static int make_local(struct rv_node *n)
 		.has_fabric = n->fabric_nr > 0,
 		.threshold = n->cfg->rendezvous.threshold,
 		.status = rv_node_put_status,
+		.cores = rv_node_put_cores,
+		.config = rv_node_put_config,
 		.drain = rv_node_drain,
 		.path_name = path_name,
 		.user = n,
@@ -684,7 +686,7 @@ static void announce(const struct rv_node *n)
 	rv_log_info("node: %s serves as worker %" PRIu64, n->cfg->node.name, n->id.worker);
 }
 
-int rv_node_start(const struct rv_config *cfg, struct rv_node **out, char *why, size_t why_cap)
+int rv_node_start(struct rv_config *cfg, struct rv_node **out, char *why, size_t why_cap)
 {
 	struct rv_node *n = calloc(1, sizeof(*n));
 	int rc;
@@ -732,13 +734,18 @@ uint16_t rv_node_metrics_port(const struct rv_node *n)
 	return n->metrics_port;
 }
 
-void rv_node_set_ep_idle(struct rv_node *n, uint64_t idle_ns)
+void rv_node_reload(struct rv_node *n, const struct rv_config *fresh)
 {
-	if (n->fabric_nr)
-		rv_ucx_set_idle(n->fabric[0], idle_ns);
-}
+	bool enabled = n->cfg->rendezvous.enabled;
 
-void rv_node_set_rdma_off(struct rv_node *n, bool off)
-{
-	atomic_store_explicit(&n->engines.rdma_off, off, memory_order_relaxed);
+	pthread_mutex_lock(&n->lock);
+	rv_config_adopt(n->cfg, fresh);
+	pthread_mutex_unlock(&n->lock);
+	rv_log_set_level(fresh->log.level);
+	rv_log_set_json(fresh->log.format == RV_CONFIG_FORMAT_JSON);
+	if (fresh->rendezvous.enabled != enabled)
+		atomic_store_explicit(&n->engines.rdma_off, enabled || rv_config_kill_switch_env(),
+				      memory_order_relaxed);
+	if (n->fabric_nr)
+		rv_ucx_set_idle(n->fabric[0], fresh->ucx.ep_idle_timeout_ns);
 }

@@ -22,12 +22,12 @@ struct rv_node;
 /**
  * Start serving.
  *
- * @param cfg  a finished configuration; copied where it is needed, must outlive the node
+ * @param cfg  a finished configuration; the node's until rv_node_stop() has returned
  * @param why  on failure: one line that says what and where
  * @return 0, or a negative errno and nothing is left running
  * @cost   half a second to a second
  */
-int rv_node_start(const struct rv_config *cfg, struct rv_node **out, char *why, size_t why_cap);
+int rv_node_start(struct rv_config *cfg, struct rv_node **out, char *why, size_t why_cap);
 
 /** What rv_node_stop() found. */
 struct rv_node_end {
@@ -47,8 +47,10 @@ int rv_node_stop(struct rv_node *n, bool (*hurry)(void *), void *ctx, struct rv_
 uint16_t rv_node_tcp_port(const struct rv_node *n);
 uint16_t rv_node_metrics_port(const struct rv_node *n);
 
-/** Change what may change while running (SIGHUP). */
-void rv_node_set_rdma_off(struct rv_node *n, bool off);
-void rv_node_set_ep_idle(struct rv_node *n, uint64_t idle_ns);
+/**
+ * Take over from @fresh what may change while running (SIGHUP). RDMA is switched only where the
+ * configured value changes: an operator's `rvctl kill-switch on` stays.
+ */
+void rv_node_reload(struct rv_node *n, const struct rv_config *fresh);
 
 #endif

@@ -33,7 +33,7 @@ struct rv_node_core {
 };
 
 struct rv_node {
-	const struct rv_config *cfg;
+	struct rv_config *cfg; /* written under `lock`, and only what may change while running */
 	struct rv_identity id;
 	struct rv_mesh *mesh;
 	struct rv_node_core core[RV_MAX_REACTORS];
@@ -83,6 +83,8 @@ void rv_node_write_ports(const struct rv_node *n);
 
 /* node_status.c */
 void rv_node_put_status(void *user, struct rv_json_out *o);
+void rv_node_put_cores(void *user, struct rv_json_out *o);
+void rv_node_put_config(void *user, struct rv_json_out *o);
 
 /* node_net.c: what the starting thread asks of the net core, by message */
 enum net_op { NET_PEERS, NET_DRAIN, NET_REGIONS, NET_LOCAL_STOP, NET_FLUSH, NET_CLOSE };

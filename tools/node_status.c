@@ -56,9 +56,17 @@ void rv_node_put_status(void *user, struct rv_json_out *o)
 	rv_json_out_key(o, "plain_bytes");
 	rv_json_out_u64(o, rv_counter_get(&n->registrar.plain_bytes));
 	rv_json_out_key(o, "cores");
+	rv_node_put_cores(n, o);
+}
+
+/* Whether it runs on one CPU or on any, how often it looked for work, and for how long it had some. */
+void rv_node_put_cores(void *user, struct rv_json_out *o)
+{
+	const struct rv_node *n = user;
+
 	rv_json_out_array(o);
 	for (unsigned i = 0; i < n->core_nr; i++) {
-		struct rv_node_core *c = &n->core[i];
+		const struct rv_node_core *c = &n->core[i];
 
 		rv_json_out_object(o);
 		rv_json_out_key(o, "core");
@@ -76,7 +84,60 @@ void rv_node_put_status(void *user, struct rv_json_out *o)
 		rv_json_out_u64(o, rv_counter_get(&c->reactor.polls));
 		rv_json_out_key(o, "busy_s");
 		rv_json_out_double(o, (double)rv_counter_get(&c->reactor.busy_ns) / 1e9);
+		rv_json_out_key(o, "idle_s");
+		rv_json_out_double(o, (double)rv_counter_get(&c->reactor.idle_ns) / 1e9);
+		rv_json_out_key(o, "sleeps");
+		rv_json_out_u64(o, rv_counter_get(&c->reactor.sleeps));
 		rv_json_out_object_end(o);
 	}
+	rv_json_out_array_end(o);
+}
+
+struct option_out {
+	const struct rv_node *node;
+	struct rv_json_out *o;
+};
+
+/* What a command has changed since is shown as it is, not as it was read. */
+static void put_option(void *user, const char *section, const char *key, const char *value,
+		       const char *origin)
+{
+	const struct option_out *to = user;
+	const struct rv_node *n = to->node;
+	char name[64];
+
+	snprintf(name, sizeof(name), "%s.%s", section, key);
+	if (!strcmp(name, "log.level") && rv_log_get_level() != n->cfg->log.level) {
+		value = rv_log_level_name(rv_log_get_level());
+		origin = "rvctl log-level";
+	}
+	if (!strcmp(name, "rendezvous.enabled") &&
+	    atomic_load_explicit(&n->engines.rdma_off, memory_order_relaxed) ==
+		    n->cfg->rendezvous.enabled) {
+		value = n->cfg->rendezvous.enabled ? "no" : "yes";
+		origin = rv_config_kill_switch_env() ? "kill switch in the environment"
+						     : "rvctl kill-switch";
+	}
+	rv_json_out_object(to->o);
+	rv_json_out_key(to->o, "key");
+	rv_json_out_str(to->o, name);
+	rv_json_out_key(to->o, "value");
+	if (value)
+		rv_json_out_str(to->o, value);
+	else
+		rv_json_out_null(to->o);
+	rv_json_out_key(to->o, "origin");
+	rv_json_out_str(to->o, value && origin ? origin : "default");
+	rv_json_out_object_end(to->o);
+}
+
+void rv_node_put_config(void *user, struct rv_json_out *o)
+{
+	struct rv_node *n = user;
+
+	rv_json_out_array(o);
+	pthread_mutex_lock(&n->lock);
+	rv_config_each(n->cfg, put_option, &(struct option_out){n, o});
+	pthread_mutex_unlock(&n->lock);
 	rv_json_out_array_end(o);
 }

@@ -66,7 +66,7 @@ rv_ctl_fn rv_ctl_peer_info, rv_ctl_peer_add;
 rv_ctl_fn rv_ctl_send, rv_ctl_handlers;
 rv_ctl_fn rv_ctl_drain, rv_ctl_kill_switch, rv_ctl_log_level;
 rv_ctl_fn rv_ctl_peers, rv_ctl_status, rv_ctl_slots, rv_ctl_leases, rv_ctl_arenas, rv_ctl_regions;
-rv_ctl_fn rv_ctl_endpoints;
+rv_ctl_fn rv_ctl_endpoints, rv_ctl_cores, rv_ctl_config;
 
 /** Print "rvctl: COMMAND: TEXT" on stderr. @return @code */
 int rv_ctl_fail(const struct rv_ctl *ctl, int code, const char *fmt, ...)

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "dataplane/base/units.h"
@@ -214,6 +215,78 @@ int rv_ctl_endpoints(struct rv_ctl *ctl)
 
 	return show(ctl,
 		    &(struct view){RV_TABLE_ENDPOINTS, "endpoints", columns, RV_ARRAY_NR(columns)});
+}
+
+int rv_ctl_config(struct rv_ctl *ctl)
+{
+	static const struct column columns[] = {
+		{"KEY", "key", TEXT},
+		{"VALUE", "value", TEXT},
+		{"ORIGIN", "origin", TEXT},
+	};
+
+	return show(ctl, &(struct view){RV_TABLE_CONFIG, "config", columns, RV_ARRAY_NR(columns)});
+}
+
+/* cores: how much of a moment was useful takes two looks. */
+
+static double core_second(const struct rv_json *core, const char *key)
+{
+	double v = 0;
+
+	return rv_json_double(rv_json_get(core, key), &v) ? 0 : v;
+}
+
+static void add_share(struct rv_ctl_table *t, const struct rv_json *before,
+		      const struct rv_json *now)
+{
+	double busy = core_second(now, "busy_s") - core_second(before, "busy_s");
+	double all = busy + core_second(now, "idle_s") - core_second(before, "idle_s");
+	char text[32];
+
+	if (all > 0)
+		snprintf(text, sizeof(text), "%.1f", 100 * busy / all);
+	else
+		snprintf(text, sizeof(text), "-"); /* asleep all the while */
+	rv_ctl_table_add(t, text);
+}
+
+static int put_cores(struct rv_ctl *ctl, const struct rv_json *before, const struct rv_json *now)
+{
+	static const struct column columns[] = {
+		{"CORE", "core", NUMBER},     {"ROLES", "roles", TEXT},
+		{"CPU", "cpu", TEXT},         {"POLLS", "polls", NUMBER},
+		{"SLEEPS", "sleeps", NUMBER}, {"BUSY_S", "busy_s", NUMBER},
+	};
+	const struct view v = {RV_TABLE_CORES, "cores", columns, RV_ARRAY_NR(columns)};
+	struct rv_ctl_table t = {.columns = v.column_nr + 1, .right = 0x79};
+
+	for (unsigned i = 0; i < v.column_nr; i++)
+		rv_ctl_table_add(&t, columns[i].head);
+	rv_ctl_table_add(&t, "USEFUL%");
+	for (size_t i = 0; i < rv_json_nr(now); i++) {
+		add_row(&t, &v, rv_json_at(now, i));
+		add_share(&t, rv_json_at(before, i), rv_json_at(now, i));
+	}
+	return rv_ctl_table_print(ctl, &t);
+}
+
+int rv_ctl_cores(struct rv_ctl *ctl)
+{
+	const struct timespec look = {.tv_nsec = RV_MS(500)};
+	struct rv_json *before, *now;
+	int code = fetch(ctl, RV_TABLE_CORES, &before);
+
+	if (code || !before)
+		return code;
+	nanosleep(&look, NULL);
+	code = fetch(ctl, RV_TABLE_CORES, &now);
+	if (!code)
+		code = put_cores(ctl, rv_json_get(before, "cores"), rv_json_get(now, "cores"));
+	if (!code)
+		rv_json_free(now);
+	rv_json_free(before);
+	return code;
 }
 
 int rv_ctl_peers(struct rv_ctl *ctl)

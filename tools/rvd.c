@@ -178,8 +178,7 @@ static void apply_log(const struct rv_config *cfg)
 }
 
 /* Read again; what may change while running is applied, the rest is named. */
-static void reload(const struct args *a, const struct rv_config *running, struct rv_node *node,
-		   bool *enabled)
+static void reload(const struct args *a, const struct rv_config *running, struct rv_node *node)
 {
 	struct rv_config *fresh = calloc(1, sizeof(*fresh));
 
@@ -189,13 +188,7 @@ static void reload(const struct args *a, const struct rv_config *running, struct
 		return;
 	}
 	rv_config_diff(running, fresh, changed, NULL);
-	apply_log(fresh);
-	/* Only a change in the file moves the switch: an operator's `rvctl kill-switch on` stays. */
-	if (fresh->rendezvous.enabled != *enabled) {
-		*enabled = fresh->rendezvous.enabled;
-		rv_node_set_rdma_off(node, !*enabled || rv_config_kill_switch_env());
-	}
-	rv_node_set_ep_idle(node, fresh->ucx.ep_idle_timeout_ns);
+	rv_node_reload(node, fresh);
 	rv_config_fini(fresh);
 	free(fresh);
 }
@@ -209,13 +202,12 @@ static bool hurry(void *ctx)
 	return sigtimedwait(set, NULL, &now) > 0;
 }
 
-static int serve(const struct args *a, const struct rv_config *cfg)
+static int serve(const struct args *a, struct rv_config *cfg)
 {
 	sigset_t wait, ends;
 	struct rv_node_end end;
 	struct rv_node *node;
 	char why[512];
-	bool enabled = cfg->rendezvous.enabled;
 	int rc, sig;
 
 	sigemptyset(&ends);
@@ -234,7 +226,7 @@ static int serve(const struct args *a, const struct rv_config *cfg)
 	}
 	notify("READY=1");
 	while (sigwait(&wait, &sig) == 0 && sig == SIGHUP)
-		reload(a, cfg, node, &enabled);
+		reload(a, cfg, node);
 	notify("STOPPING=1");
 	rc = rv_node_stop(node, hurry, &ends, &end);
 	if (end.unconfirmed)

@@ -125,6 +125,8 @@ int rv_list(struct rv_client *c, enum rv_table what, char **json, size_t *len)
 		[RV_TABLE_PEERS] = RV_LOCAL_LIST_PEERS,
 		[RV_TABLE_REGIONS] = RV_LOCAL_LIST_REGIONS,
 		[RV_TABLE_ENDPOINTS] = RV_LOCAL_LIST_ENDPOINTS,
+		[RV_TABLE_CORES] = RV_LOCAL_LIST_CORES,
+		[RV_TABLE_CONFIG] = RV_LOCAL_LIST_CONFIG,
 	};
 	int rc = rv_client_check(c);
 

@@ -188,6 +188,19 @@ void rv_config_override(struct rv_config *cfg, const struct rv_opt *o, const cha
 	entry_fill(cfg, o, text, origin, 0);
 }
 
+void rv_config_adopt(struct rv_config *running, const struct rv_config *fresh)
+{
+	for (size_t i = 0; i < rv_opts_nr; i++) {
+		const struct rv_opt *o = &rv_opts[i];
+		const struct rv_config_entry *e = &fresh->entries[i];
+
+		if (!(o->flags & RV_OPT_LIVE) || !e->text)
+			continue;
+		memcpy(field_of(running, o), (const char *)fresh + o->offset, o->size);
+		entry_fill(running, o, e->text, e->origin, 0);
+	}
+}
+
 int rv_config_defaults(struct rv_config *cfg)
 {
 	*cfg = (struct rv_config){0};

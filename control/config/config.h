@@ -224,6 +224,17 @@ int rv_config_finish(struct rv_config *cfg, const struct rv_config_sink *sink);
  */
 void rv_config_print(const struct rv_config *cfg, FILE *to);
 
+/**
+ * Each option in the table's order.
+ *
+ * @param each  gets the section, the key, the value as it is written (NULL: not set), and where it
+ *              comes from (NULL: nowhere, it is not set); they live as long as @cfg
+ */
+void rv_config_each(const struct rv_config *cfg,
+		    void (*each)(void *user, const char *section, const char *key,
+				 const char *value, const char *origin),
+		    void *user);
+
 /** Every section and key with default, range and meaning. */
 void rv_config_help(FILE *to);
 
@@ -236,6 +247,9 @@ void rv_config_help(FILE *to);
 size_t rv_config_diff(const struct rv_config *a, const struct rv_config *b,
 		      void (*changed)(void *user, const char *section, const char *key, bool live),
 		      void *user);
+
+/** What may change while the daemon runs, from @fresh into @running, with where it comes from. */
+void rv_config_adopt(struct rv_config *running, const struct rv_config *fresh);
 
 /** Is VELO_RDMA_RENDEZVOUS_DISABLE or RVD_RDMA_DISABLE set to 1, true, yes or on (in any case)? */
 bool rv_config_kill_switch_env(void);

@@ -65,6 +65,16 @@ void rv_config_print(const struct rv_config *cfg, FILE *to)
 		print_peer(&cfg->peer[i], to);
 }
 
+void rv_config_each(const struct rv_config *cfg,
+		    void (*each)(void *user, const char *section, const char *key,
+				 const char *value, const char *origin),
+		    void *user)
+{
+	for (size_t i = 0; i < rv_opts_nr; i++)
+		each(user, rv_opts[i].section, rv_opts[i].key, cfg->entries[i].text,
+		     cfg->entries[i].origin);
+}
+
 /* @text in lines of HELP_COLUMNS, each behind "    ". */
 static void print_wrapped(FILE *to, const char *text)
 {

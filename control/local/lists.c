@@ -352,6 +352,16 @@ static void status(struct session *s, struct rv_json_out *o)
 	rv_json_out_object_end(o);
 }
 
+/* {"KEY":[...]} with an array that the node writes. */
+static void array_of(struct session *s, struct rv_json_out *o, const char *key,
+		     void (*put_array)(void *user, struct rv_json_out *o))
+{
+	rv_json_out_object(o);
+	rv_json_out_key(o, key);
+	put_array(s->local->conf.user, o);
+	rv_json_out_object_end(o);
+}
+
 void rv_local_list(struct session *s, const struct rv_local_req *rq)
 {
 	struct rv_local_rep rep = {.id = rq->id};
@@ -375,6 +385,8 @@ void rv_local_list(struct session *s, const struct rv_local_req *rq)
 		return;
 	case RV_LOCAL_LIST_STATUS:
 	case RV_LOCAL_LIST_PEERS:
+	case RV_LOCAL_LIST_CORES:
+	case RV_LOCAL_LIST_CONFIG:
 		break;
 	default:
 		rv_session_refuse(s, rq, RV_LOCAL_LIST, -EINVAL, "no such list");
@@ -383,6 +395,10 @@ void rv_local_list(struct session *s, const struct rv_local_req *rq)
 	rv_json_out_init(&o);
 	if (rq->what == RV_LOCAL_LIST_STATUS)
 		status(s, &o);
+	else if (rq->what == RV_LOCAL_LIST_CORES)
+		array_of(s, &o, "cores", s->local->conf.cores);
+	else if (rq->what == RV_LOCAL_LIST_CONFIG)
+		array_of(s, &o, "config", s->local->conf.config);
 	else
 		peers(s, &o);
 	if (o.bad)

@@ -1,5 +1,5 @@
 /*
- * lists.h - what `rvctl status | slots | leases | arenas | peers` show, as JSON.
+ * lists.h - what rvctl's tables show, as JSON.
  *
  * Slots, leases and arenas belong to the reactors, so they are asked one after another by message.
  *

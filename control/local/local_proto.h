@@ -78,6 +78,8 @@ enum rv_local_list {
 	RV_LOCAL_LIST_PEERS,
 	RV_LOCAL_LIST_REGIONS,
 	RV_LOCAL_LIST_ENDPOINTS,
+	RV_LOCAL_LIST_CORES,
+	RV_LOCAL_LIST_CONFIG,
 };
 
 enum rv_local_admin {

@@ -33,6 +33,9 @@ struct rv_local_conf {
 
 	/** Add the node's own facts to the status object being written. */
 	void (*status)(void *user, struct rv_json_out *o);
+	/** An array of its cores, and one of its options, as the next value. */
+	void (*cores)(void *user, struct rv_json_out *o);
+	void (*config)(void *user, struct rv_json_out *o);
 	/** No new work from now on. */
 	void (*drain)(void *user);
 	/** "ucx tcp" of fabric @index. */

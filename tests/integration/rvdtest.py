@@ -176,7 +176,7 @@ class Client:
                 os.close(self.arenas.pop(rep["arena"]))
 
     def list(self, what):
-        kinds = ["status", "slots", "leases", "arenas", "peers", "regions", "endpoints"]
+        kinds = ["status", "slots", "leases", "arenas", "peers", "regions", "endpoints", "cores", "config"]
         return json.loads(self.call(LIST, what=kinds.index(what))["payload"])
 
     def close(self):

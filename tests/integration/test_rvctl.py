@@ -72,12 +72,40 @@ def test_every_command_and_its_json():
         bare = rvctl(a, "put", "-", "--name-only", data=b"x" * 100000)[1].decode().strip()
         rc, out, err = rvctl(b, "get", bare, "--path", "rdma", "-o", "-")
         assert rc == 0 and out == b"x" * 100000, err
-        for table in ("status", "slots", "leases", "arenas", "peers"):
+        for table in ("status", "slots", "leases", "arenas", "peers", "regions", "endpoints", "cores", "config"):
             rc, out, err = rvctl(a, table, "--json")
             assert rc == 0 and json.loads(out), err
             rc, out, err = rvctl(a, table)
             assert rc == 0 and out.strip() and all(len(l) <= 200 for l in out.decode().splitlines()), err
         assert a.stop() == 0 and b.stop() == 0
+
+
+def test_cores_and_config_say_what_is_in_force():
+    with tempfile.TemporaryDirectory() as tmp:
+        f = os.path.join(tmp, "rvd.conf")
+        open(f, "w").write("[log]\nlevel = info\n[tcp]\nmax_connections = 50\n")
+        with Daemon("a") as d:
+            d.kill()
+            d.args[1:1] = ["-c", f]
+            d.restart()
+            option = lambda key: [(o["value"], o["origin"]) for o in json.loads(rvctl(d, "config", "--json")[1])["config"]
+                                  if o["key"] == key][0]
+            assert option("tcp.max_connections") == ("50", f + ":4")
+            assert option("ucx.net_devices") == (None, "default") and option("node.name") == ("a", "-s")
+            # A reload adopts what may change, shows it, and names the rest.
+            open(f, "w").write("[tcp]\nmax_connections = 60\n[log]\nformat = json\n")
+            d.proc.send_signal(signal.SIGHUP)
+            eventually(lambda: option("log.format") == ("json", f + ":4"), what="the reload")
+            assert option("tcp.max_connections") == ("50", f + ":4")
+            assert "tcp.max_connections has changed and needs a restart" in d.text()
+            # What an operator changes is shown with its cause.
+            assert rvctl(d, "log-level", "warn")[0] == 0 and option("log.level") == ("warn", "rvctl log-level")
+            assert rvctl(d, "kill-switch", "on")[0] == 0 and option("rendezvous.enabled") == ("no", "rvctl kill-switch")
+            core, = json.loads(rvctl(d, "cores", "--json")[1])["cores"]
+            assert core["polls"] > 0 and core["sleeps"] > 0 and core["busy_s"] + core["idle_s"] > 0, core
+            out = rvctl(d, "cores")[1].decode().splitlines()
+            assert out[0].split()[-1] == "USEFUL%" and 0 <= float(out[1].split()[-1]) <= 100, out
+            assert d.stop() == 0
 
 
 def test_exit_codes_and_one_line_errors():

@@ -558,6 +558,41 @@ static void a_difference_says_whether_it_needs_a_restart(void **state)
 	rv_config_fini(&other);
 }
 
+static void see_option(void *user, const char *section, const char *key, const char *value,
+		       const char *origin)
+{
+	const char **want = user;
+
+	if (!strcmp(section, want[0]) && !strcmp(key, want[1])) {
+		assert_string_equal(value, want[2]);
+		assert_string_equal(origin, want[3]);
+		want[4] = "seen";
+	}
+}
+
+static void a_running_daemon_adopts_what_needs_no_restart(void **state)
+{
+	const char *level[5] = {"log", "level", "debug", "t.conf:2"};
+	const char *conns[5] = {"tcp", "max_connections", "16384", "default"};
+	struct rv_config running;
+
+	(void)state;
+	assert_int_equal(rv_config_defaults(&running), 0);
+	assert_int_equal(load("[log]\nlevel = debug\n[tcp]\nmax_connections = 5\n"), 0);
+	assert_int_equal(rv_config_finish(&cfg, &sink), 0);
+	assert_int_equal(rv_config_finish(&running, &sink), 0);
+	rv_config_adopt(&running, &cfg);
+	assert_int_equal(running.log.level, RV_LOG_DEBUG);
+	assert_int_equal(running.tcp.max_connections, 16384);
+	rv_config_each(&running, see_option, level);
+	rv_config_each(&running, see_option, conns);
+	assert_non_null(level[4]);
+	assert_non_null(conns[4]);
+	assert_int_equal(rv_config_diff(&running, &cfg, see_change, NULL), 1);
+	assert_string_equal(said, "tcp.max_connections 0\n");
+	rv_config_fini(&running);
+}
+
 static void the_help_names_every_key(void **state)
 {
 	static const char *const some[] = {"[node]",
@@ -647,6 +682,7 @@ int main(void)
 		T(directories_follow_who_runs_the_daemon),
 		T(what_is_printed_loads_again),
 		T(a_difference_says_whether_it_needs_a_restart),
+		T(a_running_daemon_adopts_what_needs_no_restart),
 		T(the_help_names_every_key),
 		T(the_kill_switch_knows_four_words),
 		T(networks_admit_their_own),
