@@ -300,11 +300,15 @@ static void send_note(struct rv_ucx_am *am, struct rv_am_note *n)
 		.user_data = n,
 	};
 	struct rv_writer w = rv_writer(rv_am_bytes(n), RV_AM_TAG);
-	struct rv_ucx_ep *ep = n->l->peer ? rv_ucx_ep_usable(n->l->peer) : NULL;
+	/* An endpoint that was let go for being idle is made anew; one that broke has ended the link. */
+	const struct rv_ucx_peer *p = n->l->peer ? rv_ucx_ep_reach(am->w, n->l->worker) : NULL;
+	struct rv_ucx_ep *ep = p ? rv_ucx_ep_usable(p) : NULL;
 	ucs_status_ptr_t request;
 
 	if (!ep) {
 		put_up(am, n, -ECONNRESET);
+		if (n->l->peer && !n->l->peer->ep)
+			rv_am_lost(n->l); /* none can be made: who waits on the link must know */
 		return;
 	}
 	rv_put_le(&w, n->l->tag, RV_AM_TAG);

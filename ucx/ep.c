@@ -19,6 +19,12 @@ static void move(struct rv_ucx_ep *ep, struct rv_list *to)
 	rv_list_push(to, &ep->link);
 }
 
+static void end_frames(struct rv_ucx_peer *p)
+{
+	if (p->am)
+		rv_am_lost(p->am);
+}
+
 static void detach(struct rv_ucx_ep *ep)
 {
 	struct rv_ucx_peer *p = ep->peer;
@@ -27,8 +33,7 @@ static void detach(struct rv_ucx_ep *ep)
 		return;
 	p->ep = NULL;
 	ep->peer = NULL;
-	if (p->am)
-		rv_am_lost(p->am);
+	end_frames(p);
 }
 
 static void back_off(struct rv_ucx_worker *w, struct rv_ucx_peer *p)
@@ -229,22 +234,17 @@ void rv_ucx_ep_close_leaving(struct rv_ucx_worker *w, uint64_t worker, enum rv_e
 	}
 }
 
-void rv_ucx_ep_close_of(struct rv_ucx_worker *w, uint64_t worker, enum rv_endpoint_end why)
-{
-	struct rv_ucx_peer *p = rv_map64_get(&w->peers, worker);
-
-	if (p && p->ep)
-		close_by_force(p->ep, why);
-}
-
 void rv_ucx_ep_close_idle(struct rv_ucx_ep *ep)
 {
 	close_by_force(ep, RV_EP_IDLE);
 }
 
+/* The link for frames stays: what is sent on it makes another endpoint. */
 void rv_ucx_ep_leave(struct rv_ucx_ep *ep)
 {
-	detach(ep);
+	if (ep->peer)
+		ep->peer->ep = NULL;
+	ep->peer = NULL;
 	move(ep, &ep->w->leaving);
 }
 
@@ -264,6 +264,7 @@ static void close_peer(struct rv_ucx_worker *w, struct rv_ucx_peer *p, enum rv_e
 	if (p->ep)
 		close_by_force(p->ep, why);
 	rv_ucx_ep_close_leaving(w, p->worker, why);
+	end_frames(p);
 }
 
 static void forget_sender(struct rv_ucx_worker *w, const struct rv_ucx_peer *p)

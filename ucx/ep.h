@@ -129,7 +129,6 @@ void rv_ucx_ep_leave(struct rv_ucx_ep *ep);
 void rv_ucx_ep_come_back(struct rv_ucx_ep *ep);
 void rv_ucx_ep_close_idle(struct rv_ucx_ep *ep);
 void rv_ucx_ep_close_leaving(struct rv_ucx_worker *w, uint64_t worker, enum rv_endpoint_end why);
-void rv_ucx_ep_close_of(struct rv_ucx_worker *w, uint64_t worker, enum rv_endpoint_end why);
 
 /** rv_carrier_ops.retire @return 0, -EBUSY @thread owning reactor */
 int rv_ucx_ep_retire(struct rv_ucx_worker *w, uint64_t worker, bool agreed);

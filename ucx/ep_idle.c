@@ -148,11 +148,14 @@ static bool any_pending(const struct rv_ucx_worker *w, uint64_t worker)
 
 int rv_ucx_ep_retire(struct rv_ucx_worker *w, uint64_t worker, bool agreed)
 {
+	const struct rv_ucx_peer *p;
+
 	if (!agreed && any_pending(w, worker))
 		return -EBUSY;
+	p = rv_map64_get(&w->peers, worker);
+	if (!agreed && p && p->ep)
+		rv_ucx_ep_leave(p->ep);
 	rv_ucx_ep_close_leaving(w, worker, agreed ? RV_EP_IDLE : RV_EP_GOODBYE);
-	if (!agreed)
-		rv_ucx_ep_close_of(w, worker, RV_EP_GOODBYE);
 	return 0;
 }
 

@@ -97,6 +97,7 @@ static void tell(struct rv_messenger *m, unsigned core, struct rv_peer *p)
 	if (!p->is_rvd) {
 		p->own_incarnation = rv_random_u64() | 1;
 		c->encode = rv_hello_encode;
+		rv_mlink_renew(m, p->worker);
 	}
 	rv_route_submit(m, r, c);
 }

@@ -106,6 +106,14 @@ err_drop:
 	return NULL;
 }
 
+void rv_mlink_renew(struct rv_messenger *m, uint64_t worker)
+{
+	struct rv_mlink *l = rv_map64_get(&m->reached, worker);
+
+	if (l)
+		mlink_close(l, 0);
+}
+
 static void update_pause(struct rv_mlink *l)
 {
 	bool on;

@@ -114,6 +114,8 @@ void rv_mlink_hold(struct rv_mlink *l);
 void rv_mlink_drop(struct rv_mlink *l);
 /** The datagram link to a peer, made if there is none. @return NULL: no such way to it */
 struct rv_mlink *rv_mlink_reach(struct rv_messenger *m, uint64_t worker);
+/** The next datagram link to a peer is made anew, in the incarnation it is told. */
+void rv_mlink_renew(struct rv_messenger *m, uint64_t worker);
 /** One request of this link was answered: perhaps it may read again. */
 void rv_mlink_request_done(struct rv_mlink *l);
 /** The peer's route, made if there is none. @return NULL without memory */

@@ -69,6 +69,13 @@ def stays(version):
             assert d.metrics()[CLOSED] == 0 and d.metrics()["rvd_endpoints"] >= 1
             for i in range(10):
                 assert quick(lambda: p.call(me, "echo", 100, 1)).verdict == "ok"
+            # Who waits for an answer longer than the timeout gets it.
+            slow = d.client()
+            slow.call(SERVE, name="slow")
+            t = threading.Thread(target=lambda: slow.serve_one(lambda name, data: time.sleep(2) or b"done"))
+            t.start()
+            assert p.call(me, "slow", 10, 1).text == "done"
+            t.join()
         finally:
             p.close()
         assert d.stop() == 0
