@@ -22,8 +22,8 @@ CLIENT_SEES = ("control/client/", "dataplane/base/", "control/local/local_proto.
                "control/local/shmq.h", "control/local/fdpass.h")
 
 # Programs that talk to a daemon like any other client.
-CLIENT_TOOL = re.compile(r"tools/(rvctl|rvtop)(_\w+)?\.[ch]$")
-CLIENT_TOOL_SEES = ("control/client/", "control/json/", "dataplane/base/")
+CLIENT_TOOL = re.compile(r"tools/(rvctl|rvtop|text_table)(_\w+)?\.[ch]$")
+CLIENT_TOOL_SEES = ("control/client/", "control/json/", "dataplane/base/", "tools/text_table.h")
 
 # Vendor headers, and the only place that may include them. A place that ends in / is a folder.
 VENDORS = [

@@ -14,6 +14,7 @@
 
 #include "control/client/rv.h"
 #include "control/json/json.h"
+#include "tools/text_table.h"
 
 /** What a shell sees. */
 enum rv_ctl_exit {
@@ -127,21 +128,7 @@ int rv_ctl_read_file(const char *path, void **data, uint64_t *len);
 /** The same from an open descriptor. */
 int rv_ctl_read_fd(int fd, void **data, uint64_t *len);
 
-/* rvctl_table.c */
-
-/** Cells row by row, the first row the heads; printed so that it fits the terminal. */
-struct rv_ctl_table {
-	unsigned columns;
-	uint64_t right; /* bit per column: aligned to the right */
-	char **cell;
-	size_t nr, cap;
-	bool bad;
-};
-
-/** Add a cell; NULL prints "-". */
-void rv_ctl_table_add(struct rv_ctl_table *t, const char *text);
-
-/** Print and free. @return 0 or RV_CTL_FAILED without memory */
-int rv_ctl_table_print(const struct rv_ctl *ctl, struct rv_ctl_table *t);
+/** Print so that it fits the terminal, and free. @return 0 or RV_CTL_FAILED without memory */
+int rv_ctl_table_print(const struct rv_ctl *ctl, struct rv_text_table *t);
 
 #endif

@@ -24,39 +24,6 @@ struct view {
 	unsigned column_nr;
 };
 
-/* Any scalar as text. */
-static void format(const struct rv_json *v, char *out, size_t cap)
-{
-	uint64_t n;
-	size_t len;
-	double d;
-	bool b;
-
-	switch (v ? rv_json_kind(v) : RV_JSON_NULL) {
-	case RV_JSON_BOOL:
-		snprintf(out, cap, "%s", rv_json_bool(v, &b) == 0 && b ? "yes" : "no");
-		break;
-	case RV_JSON_INT:
-		if (rv_json_uint(v, UINT64_MAX, &n) == 0)
-			snprintf(out, cap, "%" PRIu64, n);
-		else
-			snprintf(out, cap, "?");
-		break;
-	case RV_JSON_DOUBLE:
-		snprintf(out, cap, "%.3f", rv_json_double(v, &d) == 0 ? d : 0.0);
-		break;
-	case RV_JSON_STRING:
-		snprintf(out, cap, "%s", rv_json_text(v, &len));
-		break;
-	default:
-		snprintf(out, cap, "-");
-	}
-	/* A name of a peer's choice must not move the cursor. */
-	for (char *p = out; *p; p++)
-		if ((unsigned char)*p < ' ' || *p == 0x7f)
-			*p = '?';
-}
-
 /* Ask for a list. With --json it is printed as it came, and *doc is NULL. */
 static int fetch(struct rv_ctl *ctl, enum rv_table what, struct rv_json **doc)
 {
@@ -83,20 +50,25 @@ static int fetch(struct rv_ctl *ctl, enum rv_table what, struct rv_json **doc)
 /* Exact in a pipe, short on a terminal. */
 static void format_bytes(const struct rv_json *v, char *out, size_t cap)
 {
-	static const char *const units[] = {"KiB", "MiB", "GiB", "TiB"};
-	uint64_t n, whole;
-	unsigned u = 0;
+	uint64_t n;
 
-	if (!isatty(STDOUT_FILENO) || rv_json_uint(v, UINT64_MAX, &n) || n < RV_KIB(10)) {
-		format(v, out, cap);
-		return;
-	}
-	for (whole = RV_KIB(1); u < 3 && n / whole >= 1024; u++)
-		whole <<= 10;
-	snprintf(out, cap, "%.1f%s", (double)n / (double)whole, units[u]);
+	if (isatty(STDOUT_FILENO) && !rv_json_uint(v, UINT64_MAX, &n))
+		rv_text_bytes(n, out, cap);
+	else
+		rv_text_scalar(v, out, cap);
 }
 
-static void add_row(struct rv_ctl_table *t, const struct view *v, const struct rv_json *row)
+int rv_ctl_table_print(const struct rv_ctl *ctl, struct rv_text_table *t)
+{
+	bool bad = t->bad;
+
+	if (!bad)
+		rv_text_table_put(t, rv_text_width(), stdout);
+	rv_text_table_free(t);
+	return bad ? rv_ctl_fail(ctl, RV_CTL_FAILED, "out of memory") : 0;
+}
+
+static void add_row(struct rv_text_table *t, const struct view *v, const struct rv_json *row)
 {
 	char text[256];
 
@@ -106,8 +78,8 @@ static void add_row(struct rv_ctl_table *t, const struct view *v, const struct r
 		if (v->column[i].how == BYTES)
 			format_bytes(cell, text, sizeof(text));
 		else
-			format(cell, text, sizeof(text));
-		rv_ctl_table_add(t, text);
+			rv_text_scalar(cell, text, sizeof(text));
+		rv_text_table_add(t, text);
 	}
 }
 
@@ -124,7 +96,7 @@ static void put_footer(const struct rv_json *doc)
 
 static int show(struct rv_ctl *ctl, const struct view *v)
 {
-	struct rv_ctl_table t = {.columns = v->column_nr};
+	struct rv_text_table t = {.columns = v->column_nr};
 	const struct rv_json *rows;
 	struct rv_json *doc;
 	int code = fetch(ctl, v->what, &doc);
@@ -132,7 +104,7 @@ static int show(struct rv_ctl *ctl, const struct view *v)
 	if (code || !doc)
 		return code;
 	for (unsigned i = 0; i < v->column_nr; i++) {
-		rv_ctl_table_add(&t, v->column[i].head);
+		rv_text_table_add(&t, v->column[i].head);
 		t.right |= (uint64_t)(v->column[i].how != TEXT) << i;
 	}
 	rows = rv_json_get(doc, v->key);
@@ -237,7 +209,7 @@ static double core_second(const struct rv_json *core, const char *key)
 	return rv_json_double(rv_json_get(core, key), &v) ? 0 : v;
 }
 
-static void add_share(struct rv_ctl_table *t, const struct rv_json *before,
+static void add_share(struct rv_text_table *t, const struct rv_json *before,
 		      const struct rv_json *now)
 {
 	double busy = core_second(now, "busy_s") - core_second(before, "busy_s");
@@ -248,7 +220,7 @@ static void add_share(struct rv_ctl_table *t, const struct rv_json *before,
 		snprintf(text, sizeof(text), "%.1f", 100 * busy / all);
 	else
 		snprintf(text, sizeof(text), "-"); /* asleep all the while */
-	rv_ctl_table_add(t, text);
+	rv_text_table_add(t, text);
 }
 
 static int put_cores(struct rv_ctl *ctl, const struct rv_json *before, const struct rv_json *now)
@@ -259,11 +231,11 @@ static int put_cores(struct rv_ctl *ctl, const struct rv_json *before, const str
 		{"SLEEPS", "sleeps", NUMBER}, {"BUSY_S", "busy_s", NUMBER},
 	};
 	const struct view v = {RV_TABLE_CORES, "cores", columns, RV_ARRAY_NR(columns)};
-	struct rv_ctl_table t = {.columns = v.column_nr + 1, .right = 0x79};
+	struct rv_text_table t = {.columns = v.column_nr + 1, .right = 0x79};
 
 	for (unsigned i = 0; i < v.column_nr; i++)
-		rv_ctl_table_add(&t, columns[i].head);
-	rv_ctl_table_add(&t, "USEFUL%");
+		rv_text_table_add(&t, columns[i].head);
+	rv_text_table_add(&t, "USEFUL%");
 	for (size_t i = 0; i < rv_json_nr(now); i++) {
 		add_row(&t, &v, rv_json_at(now, i));
 		add_share(&t, rv_json_at(before, i), rv_json_at(now, i));
@@ -335,7 +307,7 @@ static void put_array(const char *name, const struct rv_json *v, unsigned depth)
 			put_value(each, e, depth);
 			continue;
 		}
-		format(e, text, sizeof(text));
+		rv_text_scalar(e, text, sizeof(text));
 		printf("%-24s %s\n", name, text);
 	}
 }
@@ -351,7 +323,7 @@ static void put_value(const char *name, const struct rv_json *v, unsigned depth)
 	} else if (rv_json_kind(v) == RV_JSON_ARRAY) {
 		put_array(name, v, depth + 1);
 	} else {
-		format(v, text, sizeof(text));
+		rv_text_scalar(v, text, sizeof(text));
 		printf("%-24s %s\n", name, text);
 	}
 }

@@ -337,6 +337,15 @@ static void status(struct session *s, struct rv_json_out *o)
 	rv_json_out_object_end(o);
 	put(o, "used_bytes", sum(set, offsetof(struct rv_engine, pool.used_bytes)));
 	put(o, "resting_blocks", sum(set, offsetof(struct rv_engine, pool.resting_blocks)));
+	put(o, "bytes_in", sum(set, offsetof(struct rv_engine, stats.bytes_in)));
+	put(o, "bytes_out", rv_messenger_bytes_out(s->local->conf.messenger));
+	rv_json_out_key(o, "get_bytes");
+	rv_json_out_object(o);
+	for (unsigned p = 0; p < RV_PATHS; p++)
+		put(o, rv_path_name((enum rv_path)p),
+		    sum(set, offsetof(struct rv_engine, stats.get_bytes) +
+				     p * sizeof(struct rv_counter)));
+	rv_json_out_object_end(o);
 	put(o, "gets_under_way", sum(set, offsetof(struct rv_engine, stats.gets)));
 	rv_json_out_key(o, "paths");
 	rv_json_out_object(o);
