@@ -82,6 +82,8 @@ static const struct option_row {
 	(BIT(OPT_OUT) | BIT(OPT_DETACH) | BIT(OPT_RELEASE) | BIT(OPT_KEEP) | BIT(OPT_PATH) | \
 	 BIT(OPT_TIMEOUT))
 
+static rv_ctl_fn completion;
+
 static const struct command {
 	const char *name, *args, *help;
 	int arg_nr;
@@ -128,6 +130,8 @@ static const struct command {
 	 rv_ctl_send},
 	{"handlers", "PEER", "the handlers a peer serves", 1, 0, false, BIT(OPT_TIMEOUT),
 	 rv_ctl_handlers},
+	{"completion", "bash|zsh", "a script that completes rvctl's words; for eval", 1, 0, false,
+	 0, completion},
 };
 
 /* Errors. */
@@ -274,6 +278,63 @@ static int help(const struct command *cmd)
 			put_option(&options[i]);
 	puts("\nexit: 0 done; 1 failed; 2 usage; 4 no such handle; 5 owner unreachable or too late; "
 	     "6 no daemon; 7 refused");
+	return 0;
+}
+
+/* Completion: the tables once more, as a shell's words. */
+
+static void put_words(uint32_t taken)
+{
+	for (unsigned i = 0; i < OPTIONS; i++)
+		if (taken & BIT(i))
+			printf(" %s", options[i].name);
+}
+
+/* Words between bars. */
+static void put_choices(const char *text)
+{
+	for (; *text; text++)
+		putchar(*text == '|' ? ' ' : *text);
+}
+
+static void put_case(const struct command *cmd)
+{
+	printf("\t%s) words='", cmd->name);
+	if (strchr(cmd->args, '|') && !strstr(cmd->args, "FILE")) /* a file's name is the shell's */
+		put_choices(cmd->args);
+	put_words(EVERYWHERE | cmd->options);
+	puts("' ;;");
+}
+
+static int completion(struct rv_ctl *ctl)
+{
+	bool zsh = strcmp(ctl->arg[0], "zsh") == 0;
+
+	if (!zsh && strcmp(ctl->arg[0], "bash") != 0)
+		return rv_ctl_fail(ctl, RV_CTL_USAGE, "%s: bash and zsh are known", ctl->arg[0]);
+	if (zsh)
+		puts("autoload -Uz bashcompinit && bashcompinit");
+	puts("_rvctl() {\n\tlocal cmd= word words i\n\tword=${COMP_WORDS[COMP_CWORD]}\n"
+	     "\tfor ((i = 1; i < COMP_CWORD; i++)); do\n\t\tcase ${COMP_WORDS[i]} in\n"
+	     "\t\t--socket) ((i++)) ;;\n\t\t-*) ;;\n"
+	     "\t\t*) [ -n \"$cmd\" ] || cmd=${COMP_WORDS[i]} ;;\n\t\tesac\n\tdone\n"
+	     "\tcase $cmd in");
+	for (size_t i = 0; i < RV_ARRAY_NR(commands); i++)
+		put_case(&commands[i]);
+	fputs("\t*) words='", stdout);
+	for (size_t i = 0; i < RV_ARRAY_NR(commands); i++)
+		printf("%s ", commands[i].name);
+	put_words(EVERYWHERE);
+	puts("' ;;\n\tesac\n\tcase ${COMP_WORDS[COMP_CWORD - 1]} in");
+	for (unsigned i = 0; i < OPTIONS; i++) {
+		if (!options[i].value || !strchr(options[i].value, '|'))
+			continue;
+		printf("\t%s) words='", options[i].name);
+		put_choices(options[i].value);
+		puts("' ;;");
+	}
+	puts("\tesac\n\tCOMPREPLY=($(compgen -W \"$words\" -- \"$word\"))\n}\n"
+	     "complete -o default -F _rvctl rvctl");
 	return 0;
 }
 
@@ -626,12 +687,15 @@ int main(int argc, char **argv)
 	code = parse(&ctl, argc, argv, &cmd);
 	if (code)
 		return code;
-	rc = rv_open(ctl.socket, &ctl.c);
-	if (rc)
-		return rv_ctl_fail_rc(&ctl, rc, NULL);
-	rv_set_timeout(ctl.c, ctl.timeout_ns);
+	if (cmd->run != completion) {
+		rc = rv_open(ctl.socket, &ctl.c);
+		if (rc)
+			return rv_ctl_fail_rc(&ctl, rc, NULL);
+		rv_set_timeout(ctl.c, ctl.timeout_ns);
+	}
 	code = cmd->run(&ctl);
-	rv_close(ctl.c);
+	if (ctl.c)
+		rv_close(ctl.c);
 	if (fflush(stdout) && !code)
 		code = rv_ctl_fail(&ctl, RV_CTL_FAILED, "here: cannot write: %m");
 	return code;

@@ -38,6 +38,7 @@ USAGE = [
     (["peer-add", "name"], 2, ["FILE|HOST:PORT"]),
     (["peer-info", "--format", "xml"], 2, ["msgpack"]),
     (["status", "now"], 2, ["now"]),
+    (["completion", "fish"], 2, ["fish", "bash"]),
     (["status", "-x"], 2, ["-x"]),
     # A good command line, and nobody there.
     (["status"], 6, ["daemon", "nobody.sock"]),
@@ -47,6 +48,18 @@ USAGE = [
     (["release", "rv://[::1]:7471/" + HANDLE, "--lease", "7"], 6, ["daemon"]),
     (["--json", "slots"], 6, ["daemon"]),
     (["put", "--", "-"], 6, ["daemon"]),
+]
+
+# the words of a line in bash, the last one to be completed; what is offered, or some of it
+COMPLETE = [
+    (["sta"], ["stat", "status"]),
+    (["co"], ["completion", "config", "cores"]),
+    (["get", "--p"], ["--path"]),
+    (["get", "--path", ""], ["any", "chunked", "rdma"]),
+    (["kill-switch", "o"], ["off", "on"]),
+    (["--socket", "put", "kill-switch", "s"], ["status"]),
+    (["put", "x", "--re"], ["--refs", "--region"]),
+    (["status", "x"], []),
 ]
 
 # arguments, words on stdout
@@ -83,6 +96,18 @@ def why_wrong_talk(r, words):
     return f"{missing} not in {r.stdout!r}" if missing else None
 
 
+def why_wrong_completion(line, want):
+    words = "(" + " ".join("'" + w + "'" for w in ["rvctl"] + line) + ")"
+    script = '. <("$0" completion bash); COMP_WORDS=%s; COMP_CWORD=%d; _rvctl; printf "%%s\\n" "${COMPREPLY[@]}"' % (
+        words, len(line))
+    r = subprocess.run(["bash", "-c", script, RVCTL], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20,
+                       check=False)
+    offered = sorted(r.stdout.split())
+    if r.returncode or r.stderr:
+        return f"exit {r.returncode}: {r.stderr!r}"
+    return None if offered == sorted(want) else f"{offered}, not {want}"
+
+
 def main():
     results = []
     with tempfile.TemporaryDirectory() as directory:
@@ -90,6 +115,7 @@ def main():
             results.append((args, why_wrong_refusal(run(args, directory), code, words)))
         for args, words in TALK:
             results.append((args, why_wrong_talk(run(args, directory), words)))
+    results += [(["completion:"] + line, why_wrong_completion(line, want)) for line, want in COMPLETE]
     print(f"1..{len(results)}")
     for i, (args, why) in enumerate(results, 1):
         print(f"{'not ok' if why else 'ok'} {i} - rvctl {' '.join(args)}")
