@@ -734,6 +734,40 @@ uint16_t rv_node_metrics_port(const struct rv_node *n)
 	return n->metrics_port;
 }
 
+static void pulse_there(struct rv_port *port, struct rv_cell *c)
+{
+	rv_cell_reply(port, c);
+}
+
+static void pulse_back(struct rv_port *port, struct rv_cell *c)
+{
+	*(struct rv_cell **)c->ctx = NULL;
+	rv_cell_free(port, c);
+}
+
+bool rv_node_is_turning(struct rv_node *n)
+{
+	bool all = true;
+
+	while (rv_port_poll(n->main_port, RV_MAX_REACTORS))
+		;
+	for (unsigned i = 0; i < n->core_nr; i++) {
+		if (n->pulse[i]) {
+			rv_log_warn("core %u: it has not turned since it was last asked", i);
+			all = false;
+			continue;
+		}
+		n->pulse[i] = rv_cell_alloc(n->main_port);
+		if (!n->pulse[i])
+			continue;
+		n->pulse[i]->run = pulse_there;
+		n->pulse[i]->done = pulse_back;
+		n->pulse[i]->ctx = &n->pulse[i];
+		rv_cell_send(n->main_port, n->core[i].reactor.index, n->pulse[i]);
+	}
+	return all;
+}
+
 void rv_node_reload(struct rv_node *n, const struct rv_config *fresh)
 {
 	bool enabled = n->cfg->rendezvous.enabled;

@@ -43,6 +43,12 @@ struct rv_node_end {
  */
 int rv_node_stop(struct rv_node *n, bool (*hurry)(void *), void *ctx, struct rv_node_end *end);
 
+/**
+ * Has each core come by since the last call, and is it asked anew? A thread that hangs makes it false until it goes on;
+ * one that sleeps for want of work is woken to answer. The first call knows nothing yet and says true.
+ */
+bool rv_node_is_turning(struct rv_node *n);
+
 /** The ports really listened on; 0 for none. */
 uint16_t rv_node_tcp_port(const struct rv_node *n);
 uint16_t rv_node_metrics_port(const struct rv_node *n);

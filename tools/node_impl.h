@@ -40,6 +40,7 @@ struct rv_node {
 	unsigned core_nr;
 	struct rv_node_core *net;
 	struct rv_port *main_port;
+	struct rv_cell *pulse[RV_MAX_REACTORS]; /* on its way to a core, or back */
 	struct rv_engines engines;
 	struct rv_fabric *fabric[RV_FABRICS];
 	unsigned fabric_nr;

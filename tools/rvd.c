@@ -14,6 +14,7 @@
 #include "control/config/config.h"
 #include "control/config/config_file.h"
 #include "dataplane/base/log.h"
+#include "dataplane/base/units.h"
 #include "tools/node.h"
 
 extern char **environ;
@@ -202,6 +203,33 @@ static bool hurry(void *ctx)
 	return sigtimedwait(set, NULL, &now) > 0;
 }
 
+/* How long systemd waits for a sign of life; 0: it does not. */
+static uint64_t watchdog_ns(void)
+{
+	const char *us = getenv("WATCHDOG_USEC"), *pid = getenv("WATCHDOG_PID");
+
+	if (!us || (pid && strtol(pid, NULL, 10) != (long)getpid()))
+		return 0;
+	return rv_min_u64(strtoull(us, NULL, 10), UINT64_MAX / 1000) * 1000;
+}
+
+/* The next signal. Meanwhile systemd hears as long as every core turns. */
+static int next_signal(const sigset_t *wait, struct rv_node *node)
+{
+	uint64_t each = watchdog_ns() / 3;
+	struct timespec ts = {.tv_sec = (time_t)(each / RV_SEC(1)),
+			      .tv_nsec = (long)(each % RV_SEC(1))};
+	int sig;
+
+	for (;;) {
+		sig = each ? sigtimedwait(wait, NULL, &ts) : sigwaitinfo(wait, NULL);
+		if (sig > 0)
+			return sig;
+		if (errno == EAGAIN && rv_node_is_turning(node))
+			notify("WATCHDOG=1");
+	}
+}
+
 static int serve(const struct args *a, struct rv_config *cfg)
 {
 	sigset_t wait, ends;
@@ -225,7 +253,7 @@ static int serve(const struct args *a, struct rv_config *cfg)
 		return rc == -EINVAL ? EXIT_USAGE : EXIT_RUNTIME;
 	}
 	notify("READY=1");
-	while (sigwait(&wait, &sig) == 0 && sig == SIGHUP)
+	while ((sig = next_signal(&wait, node)) == SIGHUP)
 		reload(a, cfg, node);
 	notify("STOPPING=1");
 	rc = rv_node_stop(node, hurry, &ends, &end);
