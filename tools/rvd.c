@@ -282,6 +282,7 @@ int main(int argc, char **argv)
 		rv_config_print(cfg, stdout);
 	if (!rc && !a.check && !a.print) {
 		apply_log(cfg);
+		rv_log_set_journal(rv_log_is_journal());
 		rc = serve(&a, cfg);
 	}
 	rv_config_fini(cfg);

@@ -3,15 +3,18 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 /* relaxed throughout: a level or format that takes effect a line later is as good. */
 _Atomic int rv_log_threshold = RV_LOG_INFO;
-static _Atomic bool log_json;
+static _Atomic bool log_json, log_journal;
 
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
+static const int priorities[] = {3, 4, 6, 7}; /* syslog's */
 
 void rv_log_set_level(enum rv_log_level level)
 {
@@ -26,6 +29,22 @@ enum rv_log_level rv_log_get_level(void)
 void rv_log_set_json(bool on)
 {
 	atomic_store_explicit(&log_json, on, memory_order_relaxed);
+}
+
+void rv_log_set_journal(bool on)
+{
+	atomic_store_explicit(&log_journal, on, memory_order_relaxed);
+}
+
+bool rv_log_is_journal(void)
+{
+	const char *stream = getenv("JOURNAL_STREAM");
+	unsigned long long dev, ino;
+	struct stat st;
+	int end = 0;
+
+	return stream && sscanf(stream, "%llu:%llu%n", &dev, &ino, &end) == 2 && !stream[end] &&
+	       fstat(STDERR_FILENO, &st) == 0 && st.st_dev == dev && st.st_ino == ino;
 }
 
 bool rv_log_level_parse(const char *word, enum rv_log_level *level)
@@ -83,13 +102,32 @@ static size_t put_escaped(char *out, size_t cap, const char *s, bool json)
 	return n;
 }
 
+/* Priority, time and level, as far as the reader wants them. @return at most 128 */
+static size_t put_start(char *line, enum rv_log_level level, const struct timespec *ts, bool json)
+{
+	bool journal = atomic_load_explicit(&log_journal, memory_order_relaxed);
+	struct tm tm;
+	size_t n = 0;
+
+	if (journal)
+		n = (size_t)snprintf(line, 8, "<%d>", priorities[level]);
+	if (journal && !json)
+		return n;
+	gmtime_r(&ts->tv_sec, &tm);
+	n += strftime(line + n, 64, json ? "{\"time\":\"%Y-%m-%dT%H:%M:%S" : "%Y-%m-%dT%H:%M:%S",
+		      &tm);
+	n += (size_t)snprintf(line + n, 64,
+			      json ? ".%03ldZ\",\"level\":\"%s\",\"message\":\"" : ".%03ldZ %-5s ",
+			      ts->tv_nsec / 1000000, level_names[level]);
+	return n;
+}
+
 void rv_log_write(struct rv_log_site *site, enum rv_log_level level, const char *fmt, ...)
 {
 	int saved = errno;
 	bool json = atomic_load_explicit(&log_json, memory_order_relaxed);
 	char msg[1024], line[2300];
 	struct timespec ts;
-	struct tm tm;
 	uint32_t dropped;
 	size_t n;
 	va_list ap;
@@ -103,11 +141,7 @@ void rv_log_write(struct rv_log_site *site, enum rv_log_level level, const char 
 	vsnprintf(msg, sizeof(msg), fmt, ap);
 	va_end(ap);
 
-	gmtime_r(&ts.tv_sec, &tm);
-	n = strftime(line, 64, json ? "{\"time\":\"%Y-%m-%dT%H:%M:%S" : "%Y-%m-%dT%H:%M:%S", &tm);
-	n += (size_t)snprintf(line + n, 64,
-			      json ? ".%03ldZ\",\"level\":\"%s\",\"message\":\"" : ".%03ldZ %-5s ",
-			      ts.tv_nsec / 1000000, level_names[level]);
+	n = put_start(line, level, &ts, json);
 	n += put_escaped(line + n, sizeof(line) - n - 80, msg, json);
 	if (dropped)
 		n += (size_t)snprintf(line + n, 64, " (%u repeats suppressed)", dropped);

@@ -32,6 +32,16 @@ enum rv_log_level rv_log_get_level(void);
 /** JSON lines instead of text. @thread any */
 void rv_log_set_json(bool on);
 
+/**
+ * stderr is systemd's journal, which keeps the time itself and takes the priority from the line's start: "<4>tcp: ..."
+ *
+ * @thread any
+ */
+void rv_log_set_journal(bool on);
+
+/** Does JOURNAL_STREAM name what stderr is? @thread init @cost one fstat(2) */
+bool rv_log_is_journal(void);
+
 /** "error", "warn", "info", "debug" to a level; false for any other word. @thread any */
 bool rv_log_level_parse(const char *word, enum rv_log_level *level);
 const char *rv_log_level_name(enum rv_log_level level);

@@ -2,6 +2,9 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -49,6 +52,8 @@ static int restore(void **state)
 	(void)state;
 	rv_log_set_level(RV_LOG_INFO);
 	rv_log_set_json(false);
+	rv_log_set_journal(false);
+	unsetenv("JOURNAL_STREAM");
 	return 0;
 }
 
@@ -108,6 +113,46 @@ static void json_lines_are_one_escaped_object(void **state)
 	assert_int_equal(strncmp(text, "{\"time\":\"", 9), 0);
 	assert_non_null(strstr(
 		text, "\",\"level\":\"info\",\"message\":\"said \\\"a\\u000ab\\\\\\\"\"}\n"));
+}
+
+static void the_journal_gets_priorities_and_keeps_the_time_itself(void **state)
+{
+	const char *text;
+
+	(void)state;
+	rv_log_set_journal(true);
+	rv_log_set_level(RV_LOG_DEBUG);
+	capture_begin();
+	rv_log_err("e");
+	rv_log_warn("w");
+	rv_log_info("i");
+	rv_log_debug("d");
+	assert_string_equal(capture_end(), "<3>e\n<4>w\n<6>i\n<7>d\n");
+	rv_log_set_json(true);
+	capture_begin();
+	rv_log_warn("w");
+	text = capture_end();
+	assert_int_equal(strncmp(text, "<4>{\"time\":\"", 12), 0);
+}
+
+static void the_journal_is_known_by_its_stream(void **state)
+{
+	char stream[64];
+	struct stat st;
+
+	(void)state;
+	unsetenv("JOURNAL_STREAM");
+	assert_false(rv_log_is_journal());
+	assert_int_equal(fstat(STDERR_FILENO, &st), 0);
+	snprintf(stream, sizeof(stream), "%llu:%llu", (unsigned long long)st.st_dev,
+		 (unsigned long long)st.st_ino);
+	setenv("JOURNAL_STREAM", stream, 1);
+	assert_true(rv_log_is_journal());
+	strcat(stream, "0"); /* stderr was sent elsewhere */
+	setenv("JOURNAL_STREAM", stream, 1);
+	assert_false(rv_log_is_journal());
+	setenv("JOURNAL_STREAM", "no:1", 1);
+	assert_false(rv_log_is_journal());
 }
 
 /* Twice as many as allowed from one place, all within one second of the clock. */
@@ -179,6 +224,9 @@ int main(void)
 		cmocka_unit_test_teardown(lines_over_the_level_are_not_written, restore),
 		cmocka_unit_test_teardown(a_message_cannot_forge_a_line, restore),
 		cmocka_unit_test_teardown(json_lines_are_one_escaped_object, restore),
+		cmocka_unit_test_teardown(the_journal_gets_priorities_and_keeps_the_time_itself,
+					  restore),
+		cmocka_unit_test_teardown(the_journal_is_known_by_its_stream, restore),
 		cmocka_unit_test_teardown(a_place_that_repeats_itself_goes_quiet, restore),
 		cmocka_unit_test_teardown(logging_keeps_errno_and_knows_its_text, restore),
 		cmocka_unit_test_teardown(a_long_message_is_cut_to_one_line, restore),
