@@ -125,7 +125,8 @@ const struct rv_opt rv_opts[] = {
 	{"memory", "arena_reclaim_after", RV_OPT_NS, RV_OPT_NONE, "none", AT(memory.arena_reclaim_after_ns), RV_MS(1), LONG_NS, NULL, NULL,
 	 "Unmap arenas that were empty for so long."},
 	{"memory", "retain_arena_bytes", RV_OPT_SIZE, 0, "64MiB", AT(memory.retain_arena_bytes), 0, TIB(1), NULL, NULL,
-	 "Bytes of empty arenas that stay mapped."},
+	 "Bytes of empty arenas that stay mapped where a stray read may still reach them. With 0, the pages of a large "
+	 "fetch are not kept for ten seconds for the next one either."},
 
 	{"shutdown", "timeout", RV_OPT_NS, RV_OPT_NONE, "30s", AT(shutdown.timeout_ns), 0, ONE_DAY, NULL, NULL,
 	 "How long a graceful shutdown waits for accepted work and for leases."},

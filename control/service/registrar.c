@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "dataplane/base/check.h"
+#include "dataplane/base/clock.h"
 #include "dataplane/base/err.h"
 #include "dataplane/base/log.h"
 #include "dataplane/base/units.h"
@@ -114,19 +115,49 @@ int rv_registrar_map(struct rv_registrar *r, struct rv_arena *a)
 	return 0;
 }
 
+bool rv_registrar_take(struct rv_registrar *r, struct rv_budget *b, uint64_t len)
+{
+	if (rv_budget_take(b, len))
+		return true;
+	if (b != &r->plain || !r->parking.warm_bytes)
+		return false;
+	rv_registrar_cool(r, RV_NEVER); /* room before speed */
+	return rv_budget_take(b, len);
+}
+
 /* Parked pages again: a stray GET may still read them, so they are never unmapped, only parked. */
 static void park(struct rv_registrar *r, struct rv_arena *a, bool keep)
 {
 	uint64_t len = a->pages.len;
 
-	keep = keep && rv_budget_take(&r->plain, len);
+	keep = keep && rv_registrar_take(r, &r->plain, len);
 	if (!rv_parking_put(&r->parking, &a->pages, rv_arena_class_owner(&a->cls), keep) && keep)
 		rv_budget_give(&r->plain, len);
 }
 
+/* Pages that nobody else can reach: the next arena of this size and user is spared making its own. */
+static void keep_warm(struct rv_registrar *r, struct rv_arena *a)
+{
+	uint64_t len = a->pages.len;
+
+	if (!rv_budget_take(&r->plain, len))
+		rv_pages_destroy(&a->pages);
+	else if (!rv_parking_warm(&r->parking, &a->pages, rv_arena_class_owner(&a->cls)))
+		rv_budget_give(&r->plain, len);
+}
+
+uint64_t rv_registrar_cool(struct rv_registrar *r, uint64_t now_ns)
+{
+	uint64_t next_ns, gone = rv_parking_cool(&r->parking, now_ns, &next_ns);
+
+	rv_budget_give(&r->plain, gone);
+	rv_registrar_publish(r);
+	return next_ns;
+}
+
 static void put_pages(struct rv_registrar *r, struct rv_arena *a, bool parked)
 {
-	if (parked)
+	if (parked && !a->pages.warm)
 		park(r, a, true);
 	else
 		rv_pages_destroy(&a->pages);
@@ -150,7 +181,7 @@ static bool unpark(struct rv_registrar *r, struct rv_arena *a, struct rv_budget 
 	rv_budget_give(&r->plain, a->pages.len);
 	if (!reconcile(b, taken, a->pages.len))
 		return true;
-	park(r, a, true); /* more than the budget has room for */
+	put_pages(r, a, true); /* more than the budget has room for */
 	return false;
 }
 
@@ -200,12 +231,20 @@ static int grow(struct rv_registrar *r, struct rv_pool_grow *g)
 	a->dedicated = g->dedicated;
 	rv_list_init(&a->link);
 	taken = take_budget(budget, g);
+	if (!taken && budget == &r->plain && r->parking.warm_bytes) {
+		rv_registrar_cool(r, RV_NEVER);
+		taken = take_budget(budget, g);
+	}
 	if (!taken) {
 		free(a);
 		return rv_registrar_failed(r, RV_REG_FAIL_BUDGET, -ENOSPC);
 	}
 	parked = unpark(r, a, budget, &taken);
 	rc = parked ? 0 : get_pages(r, a, taken);
+	if (rc == -ENOMEM && r->parking.warm_bytes) {
+		rv_registrar_cool(r, RV_NEVER);
+		rc = get_pages(r, a, taken);
+	}
 	if (rc) {
 		rv_log_warn("memory: %" PRIu64 " bytes for an arena are not to be had: %s", taken,
 			    rv_err_name(rc));
@@ -270,6 +309,8 @@ static void shrink(struct rv_registrar *r, struct rv_arena *a)
 	if (a->reachable && rv_registrar_emulated(r)) {
 		/* Session pages go with their session: only shared pools can use them again. */
 		park(r, a, a->cls.kind != RV_ARENA_SESSION);
+	} else if (!a->reachable && a->cls.kind != RV_ARENA_SESSION) {
+		keep_warm(r, a); /* no key of them is out */
 	} else {
 		rv_pages_destroy(&a->pages);
 	}
@@ -384,8 +425,12 @@ static void *main_loop(void *arg)
 	struct rv_registrar *r = arg;
 
 	pthread_setname_np(pthread_self(), "rvd-slow");
-	while (!atomic_load_explicit(&r->stop, memory_order_acquire))
-		rv_port_wait(r->conf.port, -1);
+	while (!atomic_load_explicit(&r->stop, memory_order_acquire)) {
+		uint64_t now_ns = rv_clock_ns(), next_ns = rv_registrar_cool(r, now_ns);
+
+		rv_port_wait(r->conf.port,
+			     next_ns == RV_NEVER ? -1 : (int)((next_ns - now_ns) / RV_MS(1)) + 1);
+	}
 	rv_port_poll(r->conf.port, UINT32_MAX);
 	return NULL;
 }

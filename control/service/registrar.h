@@ -63,6 +63,14 @@ void rv_registrar_init(struct rv_registrar *r, const struct rv_registrar_conf *c
 /** Start the thread. @return 0 or a negative errno */
 int rv_registrar_start(struct rv_registrar *r);
 
+/**
+ * Let go of pages that were warm for long enough; with RV_NEVER of all. The thread does so by itself.
+ *
+ * @return when to look again; RV_NEVER: nothing is warm
+ * @thread slow
+ */
+uint64_t rv_registrar_cool(struct rv_registrar *r, uint64_t now_ns);
+
 /** Every reactor has ended: serve what is queued, end the thread, unmap what is parked. */
 void rv_registrar_stop(struct rv_registrar *r);
 

@@ -10,6 +10,8 @@
 void rv_registrar_publish(struct rv_registrar *r);
 /** Does any fabric let software read our addresses, whatever is registered? */
 bool rv_registrar_emulated(const struct rv_registrar *r);
+/** From @b, at the cost of what is warm where that is in the way. @return false: it has not so much */
+bool rv_registrar_take(struct rv_registrar *r, struct rv_budget *b, uint64_t len);
 /** Count a failure. @return @rc */
 int rv_registrar_failed(struct rv_registrar *r, enum rv_registration_failure why, int rc);
 /** The system refused to register @len bytes more, which the budget counts: it is what could be registered now. */

@@ -178,7 +178,7 @@ static int map_region(struct rv_registrar *r, struct rv_pool_ask *ask)
 		rv_registrar_failed(r, RV_REG_FAIL_MEMORY, -ENOMEM);
 		return refuse(ask, -ENOMEM, "out of memory");
 	}
-	if (!rv_budget_take(budget_of(r), a->pages.len)) {
+	if (!rv_registrar_take(r, budget_of(r), a->pages.len)) {
 		rc = refuse(ask, -ENOSPC, "%" PRIu64 " bytes are over the budget (memory.%s)",
 			    a->pages.len,
 			    r->conf.fabric_nr ? "registered_bytes_budget" : "plain_bytes_budget");
@@ -210,7 +210,7 @@ static int copy_region(struct rv_registrar *r, struct rv_arena *a)
 	struct rv_pages own;
 	int rc;
 
-	if (!rv_budget_take(&r->plain, a->pages.len))
+	if (!rv_registrar_take(r, &r->plain, a->pages.len))
 		return -ENOSPC;
 	rc = rv_pages_create(&own, a->pages.len, false, RV_HUGEPAGES_NO);
 	if (rc)

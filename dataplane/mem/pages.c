@@ -16,6 +16,7 @@ struct parked {
 	struct rv_list link;
 	struct rv_pages pages;
 	uint64_t owner;
+	uint64_t until_ns; /* warm: 0 till it was looked at */
 };
 
 /* Allocate every page now; in slices, so that a signal is not held up for seconds. */
@@ -125,15 +126,16 @@ void rv_parking_init(struct rv_parking *pk, uint64_t retain_bytes)
 {
 	*pk = (struct rv_parking){.retain_bytes = retain_bytes};
 	rv_list_init(&pk->parked);
+	rv_list_init(&pk->warm);
 	rv_list_init(&pk->hollow);
 }
 
 bool rv_parking_put(struct rv_parking *pk, struct rv_pages *p, uint64_t owner, bool keep)
 {
 	struct parked *e = calloc(1, sizeof(*e));
+	uint64_t kept = pk->parked_bytes - pk->warm_bytes;
 
-	keep = keep && e &&
-	       p->len <= pk->retain_bytes - rv_min_u64(pk->parked_bytes, pk->retain_bytes);
+	keep = keep && e && p->len <= pk->retain_bytes - rv_min_u64(kept, pk->retain_bytes);
 	if (!keep && !p->hollow)
 		rv_pages_hollow(p);
 	if (!e)
@@ -150,23 +152,79 @@ bool rv_parking_put(struct rv_parking *pk, struct rv_pages *p, uint64_t owner, b
 	return keep;
 }
 
-int rv_parking_take(struct rv_parking *pk, uint64_t len, uint64_t owner, struct rv_pages *out)
+bool rv_parking_warm(struct rv_parking *pk, struct rv_pages *p, uint64_t owner)
+{
+	struct parked *e = pk->retain_bytes && !p->hollow ? calloc(1, sizeof(*e)) : NULL;
+
+	if (!e) {
+		rv_pages_destroy(p);
+		return false;
+	}
+	e->pages = *p;
+	e->pages.warm = true;
+	e->owner = owner;
+	rv_list_push_front(&pk->warm, &e->link); /* the last that was used is taken first */
+	pk->parked_bytes += p->len;
+	pk->warm_bytes += p->len;
+	*p = (struct rv_pages){.memfd = -1};
+	return true;
+}
+
+uint64_t rv_parking_cool(struct rv_parking *pk, uint64_t now_ns, uint64_t *next_ns)
+{
+	uint64_t gone = 0;
+	struct rv_list *it, *next;
+
+	*next_ns = RV_NEVER;
+	for (it = pk->warm.next; it != &pk->warm; it = next) {
+		struct parked *e = RV_LIST_ENTRY(it, struct parked, link);
+
+		next = it->next;
+		if (!e->until_ns) /* it came since the last look */
+			e->until_ns = rv_sat_add(now_ns, RV_PAGES_WARM_NS);
+		if (now_ns != RV_NEVER && e->until_ns > now_ns) {
+			*next_ns = rv_min_u64(*next_ns, e->until_ns);
+			continue;
+		}
+		rv_list_del(&e->link);
+		gone += e->pages.len;
+		rv_pages_destroy(&e->pages);
+		free(e);
+	}
+	pk->parked_bytes -= gone;
+	pk->warm_bytes -= gone;
+	return gone;
+}
+
+static struct parked *find(struct rv_list *l, uint64_t len, uint64_t owner)
 {
 	struct rv_list *it;
 
-	RV_LIST_EACH(it, &pk->parked)
+	RV_LIST_EACH(it, l)
 	{
 		struct parked *e = RV_LIST_ENTRY(it, struct parked, link);
 
-		if (e->owner != owner || e->pages.len < len || e->pages.len / 2 >= len)
-			continue;
-		rv_list_del(&e->link);
-		pk->parked_bytes -= e->pages.len;
-		*out = e->pages;
-		free(e);
-		return 0;
+		if (e->owner == owner && e->pages.len >= len && e->pages.len / 2 < len)
+			return e;
 	}
-	return -ENOENT;
+	return NULL;
+}
+
+int rv_parking_take(struct rv_parking *pk, uint64_t len, uint64_t owner, struct rv_pages *out)
+{
+	struct parked *e = find(&pk->parked, len, owner);
+
+	if (!e)
+		e = find(&pk->warm, len, owner);
+	if (!e)
+		return -ENOENT;
+	rv_list_del(&e->link);
+	pk->parked_bytes -= e->pages.len;
+	if (e->pages.warm)
+		pk->warm_bytes -= e->pages.len;
+	*out = e->pages;
+	free(e);
+	return 0;
 }
 
 static void empty(struct rv_list *l)
@@ -184,6 +242,7 @@ static void empty(struct rv_list *l)
 void rv_parking_fini(struct rv_parking *pk)
 {
 	empty(&pk->parked);
+	empty(&pk->warm);
 	empty(&pk->hollow);
-	pk->parked_bytes = 0;
+	pk->parked_bytes = pk->warm_bytes = 0;
 }

@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "dataplane/base/list.h"
+#include "dataplane/base/units.h"
 
 enum rv_hugepages { RV_HUGEPAGES_AUTO, RV_HUGEPAGES_NO, RV_HUGEPAGES_REQUIRE };
 
@@ -25,6 +26,7 @@ struct rv_pages {
 	int memfd; /* -1 once hollow */
 	bool huge;
 	bool hollow;
+	bool warm; /* of a parking: nobody else can reach them, so they may go at any time */
 };
 
 /**
@@ -49,11 +51,16 @@ int rv_pages_replace(struct rv_pages *p, struct rv_pages *by);
 /** Give the memory back, keep the addresses readable (as zeros). @thread slow */
 void rv_pages_hollow(struct rv_pages *p);
 
+/** How long pages that nobody else can reach are kept for the next arena. */
+#define RV_PAGES_WARM_NS RV_SEC(10)
+
 /** Pages of former arenas. @thread slow only */
 struct rv_parking {
 	struct rv_list parked;
+	struct rv_list warm;
 	struct rv_list hollow;
-	uint64_t parked_bytes;
+	uint64_t parked_bytes; /* whole, warm ones included */
+	uint64_t warm_bytes;
 	uint64_t retain_bytes; /* more than this is hollowed */
 };
 
@@ -66,6 +73,22 @@ void rv_parking_init(struct rv_parking *pk, uint64_t retain_bytes);
  * @return true if it is kept whole: its bytes still count
  */
 bool rv_parking_put(struct rv_parking *pk, struct rv_pages *p, uint64_t owner, bool keep);
+
+/**
+ * Take over pages of which no key is out and that no device can reach, warm: making and zeroing others costs as much
+ * time as filling these three times. They go after RV_PAGES_WARM_NS, or when somebody needs the room.
+ *
+ * @return false: they are gone already
+ */
+bool rv_parking_warm(struct rv_parking *pk, struct rv_pages *p, uint64_t owner);
+
+/**
+ * Let go of what has been warm for long enough; with RV_NEVER of all that is warm.
+ *
+ * @param[out] next_ns  when to ask again; RV_NEVER: nothing is warm
+ * @return bytes that do not count any more
+ */
+uint64_t rv_parking_cool(struct rv_parking *pk, uint64_t now_ns, uint64_t *next_ns);
 
 /** Pages of at least @len and less than twice that, of the same @owner. @return 0 or -ENOENT */
 int rv_parking_take(struct rv_parking *pk, uint64_t len, uint64_t owner, struct rv_pages *out);

@@ -64,6 +64,29 @@ def test_a_consumer_without_budget_falls_back_once():
         assert a.stop() == 0 and b.stop() == 0
 
 
+def test_the_pages_of_a_large_fetch_are_kept_a_moment_for_the_next():
+    size = 80 << 20
+    with Daemon("a") as a, Daemon("b") as b:
+        ca, cb = a.client(), b.client()
+        h = ca.put(pattern(size))
+
+        def fetch():
+            rep = cb.get(h, host="127.0.0.1", port=a.tcp)
+            assert rep["data"] == pattern(size), "wrong bytes"
+            used = b.metrics()["rvd_parked_bytes"]
+            cb.free(rep)
+            cb.call(DETACH, worker=h[0], local=h[1], lease_id=rep["lease_id"])
+            eventually(lambda: b.metrics()["rvd_parked_bytes"] == size, what="the pages to be kept")
+            return used
+
+        assert fetch() == 0
+        assert fetch() == 0, "the second fetch made pages of its own"
+        assert b.metrics()["rvd_parked_bytes"] == size
+        eventually(lambda: b.metrics()["rvd_parked_bytes"] == 0, 30, "their end")
+        assert cb.list("status")["plain_bytes"] <= 8 << 20
+        assert a.stop() == 0 and b.stop() == 0
+
+
 def test_memory_that_is_not_to_be_had_is_an_error_and_not_a_crash():
     with Daemon("a", memory__plain_bytes_budget="32MiB") as d:
         c = d.client()

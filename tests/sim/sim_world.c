@@ -520,6 +520,7 @@ static unsigned step_node(struct sim_node *n)
 	}
 	if (everybody() || sim_below(100) < sim.c.slow_pct)
 		work += rv_port_poll(n->slow, (unsigned)sim_between(1, 4));
+	rv_registrar_cool(&n->registrar, sim.now_ns);
 	if (everybody() || sim_below(100) < sim.c.slow_pct)
 		work += rv_port_poll(n->quick, (unsigned)sim_between(1, 4));
 	sim_leave(was);

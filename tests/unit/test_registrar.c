@@ -329,10 +329,9 @@ static const struct {
 	enum rv_arena_kind kind;
 	bool native, kept, readable;
 } parks[] = {
-	{RV_ARENA_STAGING, false, true, true},
-	{RV_ARENA_SESSION, false, false, true},  /* hollow */
-	{RV_ARENA_LANDING, false, false, false}, /* of these no key went out */
-	{RV_ARENA_PLAIN, false, false, false},
+	{RV_ARENA_STAGING, false, true, true},  {RV_ARENA_SESSION, false, false, true}, /* hollow */
+	{RV_ARENA_LANDING, false, true, true}, /* warm: of these no key went out */
+	{RV_ARENA_PLAIN, false, true, true},    {RV_ARENA_LANDING, true, true, true},
 	{RV_ARENA_STAGING, true, false, false}, /* a device keeps to its keys */
 	{RV_ARENA_SESSION, true, false, false},
 };
@@ -354,6 +353,90 @@ static void pages_that_a_software_get_may_reach_stay_readable(void **state)
 		assert_int_equal(reg.plain.used, parks[i].kept ? RV_MIB(1) : 0);
 		assert_int_equal(rv_counter_get(&reg.parked_bytes), parks[i].kept ? RV_MIB(1) : 0);
 	}
+}
+
+/* Warm: what nobody else can reach. */
+
+static void warm_pages_are_the_next_arena_of_their_user(void **state)
+{
+	struct rv_arena *a = grow(RV_ARENA_LANDING, ALICE, RV_MIB(2), RV_MIB(2), true), *b;
+	void *base = a->pages.base;
+
+	(void)state;
+	shrink(a);
+	assert_int_equal(reg.registered.used, 0); /* its registration ended at once */
+	assert_int_equal(reg.plain.used, RV_MIB(2));
+	b = grow(RV_ARENA_LANDING, BOB, RV_MIB(2), RV_MIB(2), true);
+	assert_ptr_not_equal(b->pages.base, base);
+	b = grow(RV_ARENA_STAGING, ALICE, RV_MIB(2), RV_MIB(2), true);
+	assert_ptr_not_equal(b->pages.base, base);
+	a = grow(RV_ARENA_LANDING, ALICE, RV_MIB(2), RV_MIB(2), true);
+	assert_ptr_equal(a->pages.base, base);
+	assert_int_equal(reg.plain.used, 0);
+	assert_int_equal(reg.registered.used, RV_MIB(6));
+}
+
+static void warm_pages_go_after_a_while(void **state)
+{
+	struct rv_arena *a = grow(RV_ARENA_LANDING, ALICE, RV_MIB(2), RV_MIB(2), true);
+	void *base = a->pages.base;
+	uint64_t now = RV_SEC(1000);
+
+	(void)state;
+	assert_int_equal(rv_registrar_cool(&reg, now), RV_NEVER);
+	shrink(a);
+	assert_int_equal(rv_registrar_cool(&reg, now), now + RV_PAGES_WARM_NS);
+	assert_int_equal(rv_registrar_cool(&reg, now + RV_PAGES_WARM_NS - 1),
+			 now + RV_PAGES_WARM_NS);
+	assert_true(readable(base));
+	assert_int_equal(rv_counter_get(&reg.parked_bytes), RV_MIB(2));
+	assert_int_equal(rv_registrar_cool(&reg, now + RV_PAGES_WARM_NS), RV_NEVER);
+	assert_false(readable(base));
+	assert_int_equal(rv_counter_get(&reg.parked_bytes), 0);
+	assert_int_equal(reg.plain.used, 0);
+}
+
+static void warm_pages_make_room_for_whoever_needs_it(void **state)
+{
+	struct rv_arena *a = grow(RV_ARENA_LANDING, ALICE, RV_MIB(6), RV_MIB(6), true);
+	void *base;
+
+	(void)state;
+	shrink(a);
+	assert_int_equal(reg.plain.used, RV_MIB(6));
+	assert_non_null(grow(RV_ARENA_PLAIN, BOB, RV_MIB(7), RV_MIB(7), true));
+	assert_int_equal(reg.parking.warm_bytes, 0);
+	assert_int_equal(reg.plain.used, RV_MIB(7));
+	/* ... and where they have none they are not kept. */
+	a = grow(RV_ARENA_LANDING, ALICE, RV_MIB(6), RV_MIB(6), true);
+	base = a->pages.base;
+	shrink(a);
+	assert_false(readable(base));
+	assert_int_equal(reg.plain.used, RV_MIB(7));
+}
+
+static void nothing_is_kept_warm_where_nothing_may_be_retained(void **state)
+{
+	struct rv_arena *a = grow(RV_ARENA_LANDING, ALICE, RV_MIB(2), RV_MIB(2), true);
+	void *base = a->pages.base;
+
+	(void)state;
+	reg.parking.retain_bytes = 0;
+	shrink(a);
+	assert_false(readable(base));
+	assert_int_equal(reg.plain.used, 0);
+}
+
+static void warm_pages_do_not_count_against_what_is_retained(void **state)
+{
+	struct rv_arena *warm = grow(RV_ARENA_LANDING, ALICE, RETAIN, RETAIN, true);
+	struct rv_arena *a = grow(RV_ARENA_STAGING, ALICE, RV_MIB(2), RV_MIB(2), false);
+
+	(void)state;
+	shrink(warm);
+	shrink(a);
+	assert_int_equal(reg.parking.parked_bytes, RETAIN + RV_MIB(2));
+	assert_int_equal(reg.parking.warm_bytes, RETAIN);
 }
 
 static void parked_pages_are_the_next_arena_of_their_user(void **state)
@@ -516,6 +599,11 @@ int main(void)
 		REGISTRAR(memory_that_is_not_there_is_an_error_here),
 		REGISTRAR(an_unmap_that_is_not_confirmed_leaks_the_pages),
 		REGISTRAR(pages_that_a_software_get_may_reach_stay_readable),
+		REGISTRAR(warm_pages_are_the_next_arena_of_their_user),
+		REGISTRAR(warm_pages_go_after_a_while),
+		REGISTRAR(warm_pages_make_room_for_whoever_needs_it),
+		REGISTRAR(nothing_is_kept_warm_where_nothing_may_be_retained),
+		REGISTRAR(warm_pages_do_not_count_against_what_is_retained),
 		REGISTRAR(parked_pages_are_the_next_arena_of_their_user),
 		REGISTRAR(larger_parked_pages_are_counted_whole),
 		REGISTRAR(more_than_may_be_kept_is_hollow),
