@@ -299,7 +299,7 @@ static void peers(struct session *s, struct rv_json_out *o)
 		put_str(o, "host", p->host);
 		put(o, "port", p->port);
 		put_str(o, "state", rv_messenger_peer_state(p));
-		put_bool(o, "rdma", p->fabric_addr_len != 0);
+		put_bool(o, "rdma", p->fabric_addr_len || p->verbs_addr_len);
 		put_bool(o, "rvd", p->is_rvd);
 		rv_json_out_object_end(o);
 	}

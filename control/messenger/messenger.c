@@ -56,6 +56,7 @@ static void forget_unknown(struct rv_messenger *m)
 	while ((p = rv_map64_next(&m->unknown, &pos))) {
 		free(p->link);
 		free(p->fabric_addr);
+		free(p->verbs_addr);
 		free(p);
 	}
 	rv_map64_fini(&m->unknown);
@@ -215,6 +216,15 @@ static const struct rv_tcp_endpoint *choose(const struct rv_address *a)
 	return routable ? routable : first;
 }
 
+/* @return whether some engine has one of them still */
+static bool forget_addresses(struct rv_peer *p)
+{
+	bool ucx = rv_peer_set_fabric(p, 0, NULL, 0) == 1;
+	bool verbs = rv_peer_set_verbs(p, NULL, 0) == 1;
+
+	return ucx || verbs || p->fabric_untold;
+}
+
 /* Nodes that only said hello, and are nobody's name and on no route, make room for others. */
 static bool evict_one(struct rv_messenger *m)
 {
@@ -224,8 +234,7 @@ static bool evict_one(struct rv_messenger *m)
 		while ((p = rv_peers_next(&m->peers, &m->evict_pos))) {
 			if (p->name[0] || p->link)
 				continue;
-			if ((rv_peer_set_fabric(p, 0, NULL, 0) == 1 || p->fabric_untold) &&
-			    !rv_messenger_tell_fabric(m, p))
+			if (forget_addresses(p) && !rv_messenger_tell_fabric(m, p))
 				continue; /* an engine would never hear that it is gone */
 			rv_peers_del(&m->peers, p);
 			return true;
@@ -287,6 +296,7 @@ int rv_messenger_learn(struct rv_messenger *m, struct rv_peer *p, const struct r
 {
 	struct rv_address *a = malloc(sizeof(*a));
 	const struct rv_tcp_endpoint *e;
+	bool news;
 	int rc;
 
 	if (!a)
@@ -306,7 +316,10 @@ int rv_messenger_learn(struct rv_messenger *m, struct rv_peer *p, const struct r
 	}
 	if (a->has_ucx)
 		p->frame_max = a->ucx.eager_max;
-	if (a->has_ucx && set_workers(p, a) == 1)
+	news = a->has_ucx && set_workers(p, a) == 1;
+	if (a->verbs_len && rv_peer_set_verbs(p, a->verbs, a->verbs_len) == 1)
+		news = true;
+	if (news)
 		rv_messenger_tell_fabric(m, p);
 out:
 	free(a);

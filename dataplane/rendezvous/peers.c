@@ -46,6 +46,7 @@ void rv_peers_del(struct rv_peers *d, struct rv_peer *p)
 {
 	rv_map64_del(&d->by_worker, p->worker);
 	free(p->fabric_addr);
+	free(p->verbs_addr);
 	free(p);
 }
 
@@ -88,12 +89,12 @@ size_t rv_peer_workers_nr(const uint8_t *list, size_t list_len)
 	return nr;
 }
 
-int rv_peer_set_fabric(struct rv_peer *p, uint64_t incarnation, const uint8_t *addr, size_t len)
+/* @return 1 if it changed, 0 if it did not, -ENOMEM */
+static int set_bytes(uint8_t **to, size_t *to_len, const uint8_t *addr, size_t len)
 {
 	uint8_t *copy = NULL;
 
-	if (p->incarnation == incarnation && p->fabric_addr_len == len &&
-	    (!len || memcmp(p->fabric_addr, addr, len) == 0))
+	if (*to_len == len && (!len || memcmp(*to, addr, len) == 0))
 		return 0;
 	if (len) {
 		copy = malloc(len);
@@ -101,9 +102,25 @@ int rv_peer_set_fabric(struct rv_peer *p, uint64_t incarnation, const uint8_t *a
 			return -ENOMEM;
 		memcpy(copy, addr, len);
 	}
-	free(p->fabric_addr);
-	p->fabric_addr = copy;
-	p->fabric_addr_len = len;
-	p->incarnation = incarnation;
+	free(*to);
+	*to = copy;
+	*to_len = len;
 	return 1;
+}
+
+int rv_peer_set_fabric(struct rv_peer *p, uint64_t incarnation, const uint8_t *addr, size_t len)
+{
+	int rc = set_bytes(&p->fabric_addr, &p->fabric_addr_len, addr, len);
+
+	if (rc < 0)
+		return rc;
+	if (p->incarnation != incarnation)
+		rc = 1;
+	p->incarnation = incarnation;
+	return rc;
+}
+
+int rv_peer_set_verbs(struct rv_peer *p, const uint8_t *addr, size_t len)
+{
+	return set_bytes(&p->verbs_addr, &p->verbs_addr_len, addr, len);
 }

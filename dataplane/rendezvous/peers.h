@@ -33,6 +33,9 @@ struct rv_peer {
 	/* Its workers, the first its main one (rv_peer_workers_add); heap; NULL: none that is of use to us. */
 	uint8_t *fabric_addr;
 	size_t fabric_addr_len;
+	uint8_t *
+		verbs_addr; /* where its verbs backend listens, in that backend's bytes; heap; NULL: none */
+	size_t verbs_addr_len;
 	uint32_t frame_max; /* longest frame it takes over the fabric; 0: no messages go that way */
 	uint64_t own_incarnation; /* what we told it ours is; 0: what everybody is told */
 	bool fabric_untold;       /* some engine does not have it yet */
@@ -69,5 +72,8 @@ const uint8_t *rv_peer_workers_at(const uint8_t *list, size_t list_len, size_t i
 
 /** Replace the fabric addresses, a list of workers. @return 1 if it changed, 0 if it did not, -ENOMEM */
 int rv_peer_set_fabric(struct rv_peer *p, uint64_t incarnation, const uint8_t *addr, size_t len);
+
+/** The same for its verbs address. */
+int rv_peer_set_verbs(struct rv_peer *p, const uint8_t *addr, size_t len);
 
 #endif

@@ -79,6 +79,8 @@ static int peer_up(struct rv_fabric *f, unsigned reactor, const struct rv_fabric
 	(void)reactor;
 	ff->peers_up++;
 	ff->last_peer = p->worker;
+	ff->last_addr_len = p->addr_len;
+	memcpy(ff->last_addr, p->addr, rv_min_u64(p->addr_len, sizeof(ff->last_addr)));
 	return fake_next(&ff->peer_up_rc);
 }
 

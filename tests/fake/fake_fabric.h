@@ -25,6 +25,8 @@ struct fake_fabric {
 	/* what happened */
 	unsigned maps, unmaps, live_maps, gets, abandons, peers_up, peers_down, states;
 	uint64_t last_peer;
+	uint8_t last_addr[64]; /* what peer_up was told, cut to fit */
+	size_t last_addr_len;
 	struct rv_list outstanding; /* struct rv_fabric_get.link, oldest first */
 	unsigned outstanding_nr;
 

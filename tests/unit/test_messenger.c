@@ -1213,7 +1213,7 @@ static void nothing_is_granted_with_a_transfer_of_no_chunks(void **state)
 	assert_int_equal(mess->transfers.live_nr, 0);
 }
 
-static void add_peer_with_fabric(uint8_t number)
+static void add_peer_with(uint8_t number, bool ucx, const char *verbs)
 {
 	static struct rv_address a; /* large */
 	uint8_t buf[512], worker_addr[8] = "address";
@@ -1225,13 +1225,57 @@ static void add_peer_with_fabric(uint8_t number)
 	memset(&a, 0, sizeof(a));
 	a.tcp_nr = 1;
 	a.tcp[0] = (struct rv_tcp_endpoint){.ip = "192.0.2.7", .port = 7471, .numa = -1};
-	a.has_ucx = a.has_rvd = true;
+	a.has_ucx = ucx;
+	a.has_rvd = true;
 	a.rvd_version = 1;
+	a.verbs_len = strlen(verbs);
+	memcpy(a.verbs, verbs, a.verbs_len);
 	a.ucx = (struct rv_ucx_blob){2, 8192, 5, worker_addr, sizeof(worker_addr)};
 	assert_int_equal(rv_address_encode(&wr, &a), 0);
 	pi.address_len = wr.len;
 	memset(pi.instance, number, sizeof(pi.instance));
 	assert_int_equal(rv_messenger_add_peer(mess, &pi, NULL, &worker, &why), 0);
+}
+
+static void add_peer_with_fabric(uint8_t number)
+{
+	add_peer_with(number, true, "");
+}
+
+/* A node that has both fabrics; the peer may have one or both. */
+static void each_fabric_is_told_the_address_it_understands(void **state)
+{
+	struct fake_fabric verbs;
+
+	(void)state;
+	fake_fabric_init(&verbs, RV_BACKEND_VERBS, RV_PEER_OFFER_VERBS);
+	verbs.fabric.index = 1;
+	w.engine.conf.fabric[1] = &verbs.fabric;
+	w.engine.conf.fabric_nr = 2;
+
+	add_peer_with(0x31, true, "verbs at");
+	fake_engine_run(&w);
+	assert_int_equal(w.fabric.peers_up, 1);
+	assert_memory_equal(w.fabric.last_addr, "address", 8);
+	assert_int_equal(verbs.peers_up, 1);
+	assert_int_equal(verbs.last_addr_len, 8);
+	assert_memory_equal(verbs.last_addr, "verbs at", 8);
+
+	add_peer_with(0x32, false, "elsewhere");
+	fake_engine_run(&w);
+	assert_int_equal(w.fabric.peers_up, 1);
+	assert_int_equal(verbs.peers_up, 2);
+	assert_memory_equal(verbs.last_addr, "elsewhere", 9);
+
+	add_peer_with(0x33, true, "");
+	fake_engine_run(&w);
+	assert_int_equal(w.fabric.peers_up, 2);
+	assert_int_equal(verbs.peers_up, 2);
+
+	add_peer_with(0x32, false, "elsewhere"); /* nothing new */
+	fake_engine_run(&w);
+	assert_int_equal(verbs.peers_up, 2);
+	w.engine.conf.fabric_nr = 1;
 }
 
 static void a_fabric_address_that_found_no_cell_is_told_later(void **state)
@@ -1505,6 +1549,7 @@ int main(void)
 		MESSENGER(an_old_connections_hello_does_not_end_the_new_connection),
 		MESSENGER(stopping_fails_everything_that_waits_for_a_peer),
 		MESSENGER(a_stopped_messenger_dials_nobody),
+		MESSENGER(each_fabric_is_told_the_address_it_understands),
 		MESSENGER(a_fabric_address_that_found_no_cell_is_told_later),
 		MESSENGER(a_peer_is_not_forgotten_before_every_engine_has_heard_that_it_is_gone),
 		IN(each_kind_of_call_is_answered_as_the_protocol_says),
