@@ -27,6 +27,7 @@
 #include "dataplane/engine/msg.h"
 #include "dataplane/lcore/eal.h"
 #include "ucx/fabric_ucx.h"
+#include "verbs/fabric_verbs.h"
 
 #define CELLS        4096u
 #define MAX_GETS     1024u
@@ -208,6 +209,22 @@ static void warn_hugepages(const struct rv_node *n)
 		rv_pages_destroy(&p);
 }
 
+static struct rv_fabric *add_fabric(struct rv_node *n, struct rv_fabric *f)
+{
+	f->index = n->fabric_nr;
+	n->fabric[n->fabric_nr++] = f;
+	return f;
+}
+
+static unsigned polling_cores(const struct rv_node *n)
+{
+	unsigned nr = 0;
+
+	for (unsigned i = 0; i < n->core_nr; i++)
+		nr += n->core[i].polling;
+	return nr;
+}
+
 static int make_ucx(struct rv_node *n, char *why, size_t cap)
 {
 	char reason[RV_UCX_WHY] = "";
@@ -224,8 +241,7 @@ static int make_ucx(struct rv_node *n, char *why, size_t cap)
 
 	if (n->cfg->ucx.enabled == RV_CONFIG_SWITCH_NO)
 		return 0;
-	for (unsigned i = 0; i < n->core_nr; i++)
-		conf.reactors += n->core[i].polling;
+	conf.reactors = polling_cores(n);
 	rc = rv_ucx_create(&conf, &f);
 	if (rc && n->cfg->ucx.enabled == RV_CONFIG_SWITCH_YES)
 		return rv_node_fail(rc, why, cap, "ucx: %s", reason);
@@ -236,14 +252,70 @@ static int make_ucx(struct rv_node *n, char *why, size_t cap)
 			rv_log_info("ucx: not used: %s", reason);
 		return 0;
 	}
-	f->index = n->fabric_nr;
-	n->fabric[n->fabric_nr++] = f;
+	n->ucx = add_fabric(n, f);
 	rv_log_info("ucx: %s, UCX %s", f->path_name, f->version);
 	if (!f->native)
 		rv_log_warn(
 			"ucx: over %s GETs are software, and any peer that reaches the UCX worker can read and write "
 			"this process: for trusted networks only",
 			f->path_name);
+	return 0;
+}
+
+static void take_allow(struct rv_node *n)
+{
+	for (unsigned i = 0; i < n->cfg->tcp.allow.nr; i++) {
+		const struct rv_config_cidr *c = &n->cfg->tcp.allow.at[i];
+
+		n->allow[i] = (struct rv_tcp_allow){.family = c->is_v6 ? AF_INET6 : AF_INET,
+						    .bits = c->bits};
+		memcpy(n->allow[i].addr, c->addr, sizeof(c->addr));
+	}
+}
+
+static bool allows(void *user, const struct sockaddr *peer)
+{
+	const struct rv_node *n = user;
+
+	return rv_tcp_allowed(n->allow, n->cfg->tcp.allow.nr, peer);
+}
+
+static int make_verbs(struct rv_node *n, char *why, size_t cap)
+{
+	const struct rv_config *cfg = n->cfg;
+	const struct rv_config_host *l = &cfg->verbs.listen.at[0];
+	char reason[RV_VERBS_WHY] = "";
+	struct rv_verbs_conf conf = {
+		.device = cfg->verbs.device[0] ? cfg->verbs.device : NULL,
+		.port = cfg->verbs.port,
+		.gid_index = cfg->verbs.gid_index,
+		.host = l->host,
+		.listen_port = l->port,
+		.traffic_class = cfg->verbs.traffic_class == RV_CONFIG_AUTO
+					 ? -1
+					 : (int)cfg->verbs.traffic_class,
+		.fence = cfg->verbs.fence == RV_CONFIG_FENCE_NO ? RV_VERBS_FENCE_NO
+								: RV_VERBS_FENCE_REGION,
+		.worker = n->id.worker,
+		.reactors = polling_cores(n),
+		.allows = allows,
+		.user = n,
+		.why = reason,
+	};
+	struct rv_fabric *f;
+	int rc;
+
+	if (cfg->verbs.enabled == RV_CONFIG_SWITCH_NO)
+		return 0;
+	rc = rv_verbs_create(&conf, &f);
+	if (rc && cfg->verbs.enabled == RV_CONFIG_SWITCH_YES)
+		return rv_node_fail(rc, why, cap, "verbs: %s", reason);
+	if (rc) {
+		rv_log_info("verbs: not used: %s", reason);
+		return 0;
+	}
+	n->verbs = add_fabric(n, f);
+	rv_log_info("verbs: %s, %s", f->path_name, f->version);
 	return 0;
 }
 
@@ -386,17 +458,6 @@ static void make_reactors(struct rv_node *n)
 	}
 }
 
-static void take_allow(struct rv_node *n)
-{
-	for (unsigned i = 0; i < n->cfg->tcp.allow.nr; i++) {
-		const struct rv_config_cidr *c = &n->cfg->tcp.allow.at[i];
-
-		n->allow[i] = (struct rv_tcp_allow){.family = c->is_v6 ? AF_INET6 : AF_INET,
-						    .bits = c->bits};
-		memcpy(n->allow[i].addr, c->addr, sizeof(c->addr));
-	}
-}
-
 /* The sessions are made after the messenger. */
 static void drop_block(void *user, struct rv_engine *e, struct rv_block *b)
 {
@@ -438,7 +499,6 @@ static int make_messenger(struct rv_node *n)
 		return -ENOMEM;
 	rv_port_set_user(n->net->reactor.port, n->messenger);
 	tc.user = n->messenger;
-	take_allow(n);
 	rv_tcp_carrier_init(&n->tcp, &tc);
 	return 0;
 }
@@ -457,10 +517,10 @@ static int make_am(struct rv_node *n)
 	};
 	int rc = 0;
 
-	for (unsigned i = 0; !rc && n->fabric_nr && i < n->core_nr && n->core[i].polling; i++) {
+	for (unsigned i = 0; !rc && n->ucx && i < n->core_nr && n->core[i].polling; i++) {
 		ac.polling = &n->core[i].reactor;
 		ac.reactor = i;
-		rc = rv_ucx_am_create(n->fabric[0], &ac, &n->am[i]);
+		rc = rv_ucx_am_create(n->ucx, &ac, &n->am[i]);
 		if (!rc)
 			rv_messenger_set_datagrams(n->messenger, i, rv_ucx_am_carrier(n->am[i]));
 	}
@@ -512,7 +572,8 @@ static int start_metrics(struct rv_node *n, char *why, size_t cap)
 		.messenger = n->messenger,
 		.tcp = &n->tcp,
 		.version = RV_VERSION,
-		.ucx_version = n->fabric_nr ? n->fabric[0]->version : "none",
+		.ucx_version = n->ucx ? n->ucx->version : "none",
+		.verbs_version = n->verbs ? n->verbs->version : "none",
 		.dpdk_version = rv_eal_version(),
 		.core_nr = n->core_nr,
 	};
@@ -558,6 +619,10 @@ static int build(struct rv_node *n, char *why, size_t cap)
 	if (rc)
 		return rc;
 	rc = make_ucx(n, why, cap);
+	if (rc)
+		return rc;
+	take_allow(n);
+	rc = make_verbs(n, why, cap);
 	if (rc)
 		return rc;
 	for (unsigned i = 0; i < n->core_nr; i++) {
@@ -780,6 +845,6 @@ void rv_node_reload(struct rv_node *n, const struct rv_config *fresh)
 	if (fresh->rendezvous.enabled != enabled)
 		atomic_store_explicit(&n->engines.rdma_off, enabled || rv_config_kill_switch_env(),
 				      memory_order_relaxed);
-	if (n->fabric_nr)
-		rv_ucx_set_idle(n->fabric[0], fresh->ucx.ep_idle_timeout_ns);
+	if (n->ucx)
+		rv_ucx_set_idle(n->ucx, fresh->ucx.ep_idle_timeout_ns);
 }

@@ -17,6 +17,7 @@
 #include "dataplane/base/units.h"
 #include "dataplane/lcore/eal.h"
 #include "tools/node_impl.h"
+#include "verbs/fabric_verbs.h"
 
 #define ADDRESS_CAP 16384u
 
@@ -117,13 +118,21 @@ static void put_workers(const struct rv_node *n, struct rv_address *a)
 
 	for (unsigned i = 1; i < n->engines.nr && i <= RV_ADDRESS_WORKERS_MAX; i++) {
 		unsigned reactor = n->engines.engine[i]->reactor->index;
-		size_t len = n->fabric[0]->ops->address(n->fabric[0], reactor, addr, sizeof(addr));
+		size_t len = n->ucx->ops->address(n->ucx, reactor, addr, sizeof(addr));
 
 		if (!len || len > sizeof(addr) || w.len + len + 2 > sizeof(a->workers))
 			break; /* what fits is enough: peers' cores share them */
 		rv_peer_workers_add(&w, addr, len);
 	}
 	a->workers_len = w.len;
+}
+
+/* ... and where our verbs backend listens. */
+static void put_verbs(const struct rv_node *n, struct rv_address *a)
+{
+	size_t len = n->verbs ? n->verbs->ops->address(n->verbs, 0, a->verbs, sizeof(a->verbs)) : 0;
+
+	a->verbs_len = len <= sizeof(a->verbs) ? len : 0;
 }
 
 int rv_node_publish_address(struct rv_node *n, char *why, size_t cap)
@@ -138,8 +147,9 @@ int rv_node_publish_address(struct rv_node *n, char *why, size_t cap)
 	put_tcp(n, a);
 	a->has_rvd = true;
 	a->rvd_version = 1;
-	if (n->fabric_nr) {
-		size_t len = n->fabric[0]->ops->address(n->fabric[0], 0, ucx_addr, ADDRESS_CAP);
+	put_verbs(n, a);
+	if (n->ucx) {
+		size_t len = n->ucx->ops->address(n->ucx, 0, ucx_addr, ADDRESS_CAP);
 
 		a->has_ucx = len > 0 && len <= RV_ADDRESS_UCX_MAX;
 		a->ucx = (struct rv_ucx_blob){
@@ -181,6 +191,8 @@ void rv_node_write_ports(const struct rv_node *n)
 	fprintf(f, "tcp %u\n", n->tcp_port[0]);
 	if (n->metrics_port)
 		fprintf(f, "metrics %u\n", n->metrics_port);
+	if (n->verbs)
+		fprintf(f, "verbs %u\n", rv_verbs_port(n->verbs));
 	if (fclose(f) || rename(tmp, path))
 		rv_log_warn("ports: cannot write %s: %m", path);
 }

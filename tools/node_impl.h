@@ -44,6 +44,7 @@ struct rv_node {
 	struct rv_engines engines;
 	struct rv_fabric *fabric[RV_FABRICS];
 	unsigned fabric_nr;
+	struct rv_fabric *ucx, *verbs; /* those of the above, or NULL */
 	struct rv_registrar registrar;
 	struct rv_prompt prompt;
 	struct rv_uring uring;

@@ -182,7 +182,9 @@ static void build_info(FILE *f, const struct rv_metrics *m)
 	put_escaped(f, m->ucx_version);
 	fputs("\",dpdk=\"", f);
 	put_escaped(f, m->dpdk_version);
-	fputs("\",verbs=\"none\"} 1\n", f);
+	fputs("\",verbs=\"", f);
+	put_escaped(f, m->verbs_version);
+	fputs("\"} 1\n", f);
 }
 
 static void memory(FILE *f, const struct rv_metrics *m)

@@ -35,7 +35,7 @@ struct rv_metrics {
 	struct rv_registrar *registrar;
 	struct rv_messenger *messenger; /* NULL: nothing served yet */
 	struct rv_tcp_carrier *tcp;
-	const char *version, *ucx_version, *dpdk_version;
+	const char *version, *ucx_version, *dpdk_version, *verbs_version;
 	unsigned core_nr;
 	struct rv_reactor *core[RV_MAX_REACTORS];
 

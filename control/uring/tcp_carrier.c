@@ -221,19 +221,20 @@ static bool range_holds(const struct rv_tcp_allow *a, const uint8_t *ip)
 	return !rest || (a->addr[whole] ^ ip[whole]) >> (8 - rest) == 0;
 }
 
-static bool allowed(const struct rv_tcp_carrier *c, const struct sockaddr_storage *peer)
+bool rv_tcp_allowed(const struct rv_tcp_allow *allow, size_t nr, const struct sockaddr *peer)
 {
 	const uint8_t *ip =
-		peer->ss_family == AF_INET
-			? (const uint8_t *)&((const struct sockaddr_in *)peer)->sin_addr
-			: (const uint8_t *)&((const struct sockaddr_in6 *)peer)->sin6_addr;
+		peer->sa_family == AF_INET
+			? (const uint8_t *)&((const struct sockaddr_in *)(const void *)peer)
+				  ->sin_addr
+			: (const uint8_t *)&((const struct sockaddr_in6 *)(const void *)peer)
+				  ->sin6_addr;
 
-	for (size_t i = 0; i < c->conf.allow_nr; i++) {
-		if (c->conf.allow[i].family == peer->ss_family &&
-		    range_holds(&c->conf.allow[i], ip))
+	for (size_t i = 0; i < nr; i++) {
+		if (allow[i].family == peer->sa_family && range_holds(&allow[i], ip))
 			return true;
 	}
-	return c->conf.allow_nr == 0;
+	return nr == 0;
 }
 
 static void accepted(void *user, int fd)
@@ -243,7 +244,8 @@ static void accepted(void *user, int fd)
 	socklen_t len = sizeof(peer);
 	struct tcp_link *t = NULL;
 
-	if (getpeername(fd, (struct sockaddr *)&peer, &len) || !allowed(c, &peer) ||
+	if (getpeername(fd, (struct sockaddr *)&peer, &len) ||
+	    !rv_tcp_allowed(c->conf.allow, c->conf.allow_nr, (struct sockaddr *)&peer) ||
 	    rv_counter_get(&c->connections) >= c->conf.max_connections ||
 	    !(t = link_new(c, false))) {
 		rv_counter_add(&c->refused, 1);

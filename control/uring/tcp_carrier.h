@@ -6,6 +6,8 @@
 #ifndef RV_CONTROL_URING_TCP_CARRIER_H
 #define RV_CONTROL_URING_TCP_CARRIER_H
 
+#include <sys/socket.h>
+
 #include "control/uring/listener.h"
 #include "dataplane/base/counter.h"
 #include "dataplane/interfaces/carrier.h"
@@ -43,6 +45,9 @@ void rv_tcp_carrier_init(struct rv_tcp_carrier *t, const struct rv_tcp_conf *con
 
 /** Serve a socket of rv_listen_tcp(). @return 0 or -ENOSPC */
 int rv_tcp_carrier_listen(struct rv_tcp_carrier *t, int fd);
+
+/** Is an address in one of the ranges, or is there none? @thread any */
+bool rv_tcp_allowed(const struct rv_tcp_allow *allow, size_t nr, const struct sockaddr *peer);
 
 /** Accept no more. */
 void rv_tcp_carrier_stop_listening(struct rv_tcp_carrier *t);

@@ -23,7 +23,7 @@ unsigned rv_get_offer(struct rv_get *g, bool *wait, const char **why)
 	*why = "the owner's RDMA address is not known here: give it with `rvctl peer-add`";
 	if (!e->conf.fabric_nr) {
 		reason = RV_PATH_NOT_CONFIGURED;
-		*why = "this node has no RDMA backend (ucx.enabled)";
+		*why = "this node has no RDMA backend (verbs.enabled, ucx.enabled)";
 	} else if (atomic_load_explicit(&e->conf.set->rdma_off, memory_order_relaxed)) {
 		reason = RV_PATH_KILL_SWITCH;
 		*why = "the kill switch is on";

@@ -13,7 +13,18 @@ def node(name, end, **options):
     """A daemon at one end of the link, UCX on its device alone."""
     host, device, _ = HOSTS[end]
     options.setdefault("memory__initial_arena_bytes", "2MiB")
+    options.setdefault("verbs__enabled", "no")
     return Daemon(name, ucx=True, ucx__tls="rc_v", ucx__net_devices=device, tcp__listen=host + ":0", **options)
+
+
+def verbs_node(name, end, ucx=False, **options):
+    """A daemon at one end of the link with its device's verbs, and UCX only where that is wanted."""
+    host, device, _ = HOSTS[end]
+    options.setdefault("memory__initial_arena_bytes", "2MiB")
+    if ucx:
+        options.update(ucx__tls="rc_v", ucx__net_devices=device)
+    return Daemon(name, ucx=ucx, verbs__enabled="yes", verbs__device=device.split(":")[0], verbs__listen="0.0.0.0:0",
+                  tcp__listen=host + ":0", **options)
 
 
 def know(b, a, end=1):
