@@ -11,6 +11,7 @@
 #include "dataplane/base/units.h"
 #include "dataplane/lcore/eal.h"
 #include "tools/node_impl.h"
+#include "ucx/fabric_ucx.h"
 
 static void put_host(struct rv_json_out *o, const char *host, uint16_t port)
 {
@@ -49,6 +50,8 @@ void rv_node_put_status(void *user, struct rv_json_out *o)
 	for (unsigned i = 0; i < n->fabric_nr; i++)
 		rv_json_out_str(o, n->fabric[i]->path_name);
 	rv_json_out_array_end(o);
+	rv_json_out_key(o, "ucx_version");
+	rv_json_out_str(o, rv_ucx_version());
 	rv_json_out_key(o, "registered_bytes");
 	rv_json_out_u64(o, rv_counter_get(&n->registrar.registered_bytes));
 	rv_json_out_key(o, "registered_bytes_budget");

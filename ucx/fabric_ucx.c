@@ -205,13 +205,18 @@ static int create(const struct rv_ucx_conf *conf, char *why, struct rv_ucx **out
 	u->base.revokes = false;
 	u->reactors = conf->reactors;
 	rv_ucx_set_idle(&u->base, conf->idle_ns);
-	snprintf(u->base.version, sizeof(u->base.version), "%s", ucp_get_version_string());
+	snprintf(u->base.version, sizeof(u->base.version), "%s", rv_ucx_version());
 	rc = rv_ucx_context_open(conf, why, &u->base.native, &u->context);
 	if (rc)
 		free_fabric(u);
 	else
 		*out = u;
 	return rc;
+}
+
+const char *rv_ucx_version(void)
+{
+	return ucp_get_version_string();
 }
 
 int rv_ucx_create(const struct rv_ucx_conf *conf, struct rv_fabric **out)

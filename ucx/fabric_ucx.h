@@ -42,6 +42,9 @@ struct rv_ucx_conf {
  */
 int rv_ucx_create(const struct rv_ucx_conf *conf, struct rv_fabric **out);
 
+/** Version of the UCX library, whether or not a fabric uses it. @thread any */
+const char *rv_ucx_version(void);
+
 /** Endpoints that neither side used for @idle_ns are closed from now on; 0 or RV_NEVER: none is. @thread any */
 void rv_ucx_set_idle(struct rv_fabric *f, uint64_t idle_ns);
 
