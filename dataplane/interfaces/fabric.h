@@ -99,7 +99,8 @@ struct rv_fabric_endpoint {
 struct rv_fabric_peer {
 	uint64_t worker;      /* WorkerId */
 	uint64_t incarnation; /* another one replaces the endpoint */
-	const uint8_t *addr;  /* the fabric's own address bytes (a UCX worker address, where verbs listens) */
+	const uint8_t *
+		addr; /* the fabric's own address bytes (a UCX worker address, where verbs listens) */
 	size_t addr_len;
 };
 
