@@ -14,6 +14,11 @@
 
 #define KEEP_EVERY_NS (RV_BENCH_KEEP_NS / 6)
 
+/* A get that is told to go by RDMA waits for its owner's endpoint, even if the owner is gone: not for as long as
+ * programs would. No path is so slow that the bytes in flight take longer. */
+#define GET_TIMEOUT_NS RV_SEC(10)
+#define LEAST_PER_USEC 1u /* bytes */
+
 /* ---- asking the server ---- */
 
 /* @return 0 with one line of answer, or a negative errno that rv_last_error() explains */
@@ -189,9 +194,12 @@ static int warm_up(struct rv_bench_client *b)
 
 int rv_bench_client_begin(struct rv_bench_client *b, uint64_t size)
 {
+	uint64_t at_once = (uint64_t)b->o->qps * rv_max_u64(b->o->depth, b->o->batch);
 	int rc;
 
 	b->size = size;
+	b->timeout_ns = GET_TIMEOUT_NS +
+			rv_min_u64(size * at_once / LEAST_PER_USEC * RV_US(1), RV_SEC(86400));
 	b->ways = (struct rv_bench_ways){0};
 	rc = stage(b);
 	return rc ? rc : warm_up(b);
@@ -227,7 +235,11 @@ struct rv_opts rv_bench_client_opts(const struct rv_bench_client *b, struct rv_h
 		[RV_BENCH_PATH_LOCAL] = RV_GET_PATH_ANY,
 	};
 
-	return (struct rv_opts){.path = paths[b->o->path], .how = how};
+	return (struct rv_opts){
+		.path = paths[b->o->path],
+		.timeout_ns = b->timeout_ns,
+		.how = how,
+	};
 }
 
 struct rv_handle rv_bench_client_slot(const struct rv_bench_client *b, uint64_t i)

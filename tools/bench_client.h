@@ -37,6 +37,7 @@ struct rv_bench_client {
 
 	/* Of the size that is being measured. */
 	uint64_t size;
+	uint64_t timeout_ns; /* of one get */
 	unsigned slot_nr;
 	struct rv_handle slot[RV_BENCH_SLOTS];
 	uint8_t *expect[RV_BENCH_SLOTS]; /* NULL without --data_validation */
