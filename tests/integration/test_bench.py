@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """rv_get_bw and rv_get_lat: both ends, every path, the report's own arithmetic, and what goes wrong. No times."""
+import itertools
 import re
+import threading
 
 from rvdtest import *
 
@@ -169,11 +171,12 @@ def test_both_tools_on_the_local_path():
 
 def test_all_sizes():
     with Place() as w:
-        s, port = w.server("-p", 0)
-        for tool, check in ((BW, check_bw), (LAT, check_lat)):
-            out, _ = w.run(tool, "-p", port, "localhost", "-a", "-n", 3, "--out_json_file", "all.json")
+        s, port = w.server("-p", 0, "--path", "ucx")
+        for path, (tool, check) in itertools.product(("ucx", "chunked"), ((BW, check_bw), (LAT, check_lat))):
+            out, _ = w.run(tool, "-p", port, "localhost", "-a", "-n", 3, "--out_json_file", "all.json", "--path", path)
             results = w.json("all.json")["results"]
             assert [r["MsgSize"] for r in results] == [1 << i for i in range(1, 24)], results
+            assert all(r["paths"] == {path + " tcp": 3} for r in results), results
             check(out, results)
         assert not os.path.exists(os.path.join(w.dir, "perftest_out.json"))
         stop(s)
@@ -313,6 +316,93 @@ def test_killed_ends_leave_no_files():
         s.kill()
         s.wait()
         assert w.left() == [], w.left()
+
+
+def bench_pattern(n, seed):
+    """The bytes that a server stages, from their description."""
+    m = (1 << 64) - 1
+    out = bytearray()
+    for off in range(0, n, 8):
+        x = (seed + (off + 8) * 0x9e3779b97f4a7c15) & m
+        x = ((x ^ x >> 30) * 0xbf58476d1ce4e5b9) & m
+        x = ((x ^ x >> 27) * 0x94d049bb133111eb) & m
+        out += struct.pack("<Q", x ^ x >> 31)
+    return out[:n]
+
+
+class OddServer:
+    """A server of ours that stages what `change` makes of the right bytes of slot i, or answers what it returns as text."""
+
+    def __init__(self, daemon, change):
+        self.staging, self.session, self.change = daemon.client(), daemon.client(), change
+        eventually(self.serve, what="the end of the one before")
+        self.staged, self.asked = 0, []
+        self.thread = threading.Thread(target=self.loop, daemon=True)
+        self.thread.start()
+
+    def serve(self):
+        try:
+            return self.session.call(SERVE, name="rvd.bench")
+        except Refused:
+            return None
+
+    def loop(self):
+        try:
+            while True:
+                self.session.serve_one(self.answer)
+        except (EOFError, OSError):
+            pass
+
+    def answer(self, _, data):
+        words = data.decode().split()
+        self.asked.append(words[0])
+        if words[0] == "hello":
+            return b"another-boot 1.20.9 "
+        if words[0] != "stage":
+            return b"done"
+        made = self.change(self.staged, bench_pattern(int(words[1]), int(words[2])))
+        self.staged += 1
+        if isinstance(made, str):
+            return made.encode()
+        h = self.staging.put(bytes(made))
+        return ("%d plain" % (h[0] << 64 | h[1])).encode()
+
+    def close(self):
+        self.session.sock.shutdown(socket.SHUT_RDWR)
+        self.thread.join()
+        self.session.close()
+        self.staging.close()
+
+
+def flip(at, slot):
+    def change(i, data):
+        if i == slot:
+            data[at] ^= 1
+        return data
+    return change
+
+
+ODD = (
+    (lambda i, data: data, 0, []),
+    (flip(0, 0), 1, ["data validation", "get 0 of 5003 bytes", "from byte 0 on"]),
+    (flip(5002, 2), 1, ["data validation", "from byte 5002 on"]),
+    (lambda i, data: data[:-1], 1, ["get", "5002 bytes came instead of 5003"]),
+    (lambda i, data: "nonsense", 1, ["stage", "cannot be read"]))
+
+
+def test_wrong_bytes_are_found_and_right_ones_pass():
+    with Daemon("a") as d, Place() as w:
+        for tool, op, (change, code, words) in itertools.product((BW, LAT), ("get_pinned", "get", "get_into"), ODD):
+            s = OddServer(d, change)
+            out, err = w.run(tool, "-p", d.tcp, "127.0.0.1", "-s", 5003, "-n", 20, "--op", op, "--data_validation",
+                             code=code)
+            s.close()
+            if code:
+                one_line(err, tool, "client", *words)
+                continue
+            assert re.search(r"Same host +: no\n", out), out
+            assert "1.20.9 at the server" in out, out
+            assert s.asked == ["hello"] + ["stage"] * 3 + ["drop"] * 3, s.asked
 
 
 def test_what_goes_wrong_says_which_side_and_which_step():
