@@ -123,14 +123,15 @@ static int stage_there(struct rv_bench_client *b, uint64_t seed, struct rv_handl
 		return rv_bench_fail(
 			b->o, "stage %" PRIu64 " bytes at the server: its answer cannot be read",
 			b->size);
-	if (b->o->path == RV_BENCH_PATH_UCX && strcmp(kind, "pinned") != 0) {
+	if ((b->o->path == RV_BENCH_PATH_UCX || b->o->path == RV_BENCH_PATH_VERBS) &&
+	    strcmp(kind, "pinned") != 0) {
 		b->slot_nr++; /* staged: it is to be dropped */
 		return rv_bench_fail(
 			b->o,
 			"stage %" PRIu64
 			" bytes at the server: it has no registered memory for them (its end needs "
-			"--path ucx, too, or memory.registered_bytes_budget is spent)",
-			b->size);
+			"--path %s, too, or memory.registered_bytes_budget is spent)",
+			b->size, b->o->path == RV_BENCH_PATH_UCX ? "ucx" : "verbs");
 	}
 	return 0;
 }
@@ -231,6 +232,7 @@ struct rv_opts rv_bench_client_opts(const struct rv_bench_client *b, struct rv_h
 	static const enum rv_get_path paths[] = {
 		[RV_BENCH_PATH_ANY] = RV_GET_PATH_ANY,
 		[RV_BENCH_PATH_UCX] = RV_GET_PATH_RDMA,
+		[RV_BENCH_PATH_VERBS] = RV_GET_PATH_RDMA,
 		[RV_BENCH_PATH_CHUNKED] = RV_GET_PATH_CHUNKED,
 		[RV_BENCH_PATH_LOCAL] = RV_GET_PATH_ANY,
 	};
@@ -277,9 +279,8 @@ int rv_bench_client_got(struct rv_bench_client *b, uint64_t i, const void *data,
 			const char *path)
 {
 	static const char *const begins[] = {
-		[RV_BENCH_PATH_ANY] = "",
-		[RV_BENCH_PATH_UCX] = "ucx",
-		[RV_BENCH_PATH_CHUNKED] = "chunked",
+		[RV_BENCH_PATH_ANY] = "",        [RV_BENCH_PATH_UCX] = "ucx",
+		[RV_BENCH_PATH_VERBS] = "verbs", [RV_BENCH_PATH_CHUNKED] = "chunked",
 		[RV_BENCH_PATH_LOCAL] = "local",
 	};
 	const char *want = begins[b->o->path];

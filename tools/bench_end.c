@@ -128,6 +128,23 @@ static bool native_lane(const char *devices)
 	return true;
 }
 
+/* A path that was asked for is the only one that is armed. */
+static void verbs_options(struct rv_bench_end *e, char (*option)[320], unsigned *nr)
+{
+	const struct rv_bench_opts *o = e->o;
+
+	strcpy(option[(*nr)++], "verbs.listen=0.0.0.0:0");
+	if (o->path != RV_BENCH_PATH_ANY)
+		snprintf(option[(*nr)++], 320, "verbs.enabled=%s",
+			 o->path == RV_BENCH_PATH_VERBS ? "yes" : "no");
+	if (o->device)
+		snprintf(option[(*nr)++], 320, "verbs.device=%s", o->device);
+	if (o->ib_port != UINT32_MAX)
+		snprintf(option[(*nr)++], 320, "verbs.port=%" PRIu32, o->ib_port);
+	if (o->gid != UINT32_MAX)
+		snprintf(option[(*nr)++], 320, "verbs.gid_index=%" PRIu32, o->gid);
+}
+
 /* UCX over tcp lets any peer that reaches it read and write this process: only where it was asked for by name. */
 static void ucx_options(struct rv_bench_end *e, char (*option)[320], unsigned *nr)
 {
@@ -140,7 +157,8 @@ static void ucx_options(struct rv_bench_end *e, char (*option)[320], unsigned *n
 		snprintf(devices, sizeof(devices), "%s", o->device);
 	if (devices[0])
 		snprintf(option[(*nr)++], 320, "ucx.net_devices=%s", devices);
-	if (o->path == RV_BENCH_PATH_CHUNKED || o->path == RV_BENCH_PATH_LOCAL) {
+	if (o->path == RV_BENCH_PATH_CHUNKED || o->path == RV_BENCH_PATH_LOCAL ||
+	    o->path == RV_BENCH_PATH_VERBS) {
 		strcpy(option[(*nr)++], "ucx.enabled=no");
 		return;
 	}
@@ -167,7 +185,7 @@ static int configure(struct rv_bench_end *e)
 {
 	struct complaints c = {""};
 	struct rv_config_sink sink = {complain, &c};
-	char option[16][320];
+	char option[24][320];
 	unsigned nr = 0;
 
 	snprintf(option[nr++], 320, "node.runtime_dir=%s", e->dir);
@@ -182,6 +200,7 @@ static int configure(struct rv_bench_end *e)
 	snprintf(option[nr++], 320, "memory.registered_bytes_budget=%" PRIu64, budget(e->o));
 	listen_option(e->o, option[nr++], 320);
 	ucx_options(e, option, &nr);
+	verbs_options(e, option, &nr);
 	rv_config_apply_env(e->cfg, environ, &sink);
 	for (unsigned i = 0; i < nr; i++)
 		rv_config_apply_option(e->cfg, option[i], &sink);

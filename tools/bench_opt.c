@@ -66,7 +66,7 @@ static const struct flag flags[ID_NR] = {
 	[JSON_FILE] = {0, "out_json_file", "FILE", BOTH | CLIENT, "where to (perftest_out.json); implies --out_json"},
 	[CPU] = {0, "cpu_util", NULL, BOTH | CLIENT, "how busy this host's CPUs were"},
 	[VALIDATE] = {0, "data_validation", NULL, BOTH | CLIENT, "compare every byte; its time counts in rv_get_bw"},
-	[PATH] = {0, "path", "PATH", BOTH | ENDS, "ucx, chunked or local; ucx at both ends (what a get takes that asks for nothing)"},
+	[PATH] = {0, "path", "PATH", BOTH | ENDS, "ucx, verbs, chunked or local; the first two at both ends (what a get takes that asks for nothing)"},
 	[OP] = {0, "op", "OP", BOTH | CLIENT, "get_pinned, get or get_into (get_pinned)"},
 	[BATCH] = {0, "batch", "N", BW | CLIENT, "fetch N at once with rv_get_many, instead of -t in flight"},
 	[SOCKET] = {0, "socket", "PATH", BOTH | ENDS, "use the daemon there instead of a private node"},
@@ -225,9 +225,9 @@ static void take_path(struct parser *p, const char *text)
 	else if (!strcmp(text, "local"))
 		p->o->path = RV_BENCH_PATH_LOCAL;
 	else if (!strcmp(text, "verbs"))
-		complain(p, "--path: verbs is not in this build: ucx, chunked or local");
+		p->o->path = RV_BENCH_PATH_VERBS;
 	else
-		complain(p, "--path: %s is none of ucx, chunked, local", text);
+		complain(p, "--path: %s is none of ucx, verbs, chunked, local", text);
 }
 
 static void take_op(struct parser *p, const char *text)

@@ -30,6 +30,7 @@ enum rv_bench_kind { RV_BENCH_BW, RV_BENCH_LAT };
 enum rv_bench_path {
 	RV_BENCH_PATH_ANY, /* not asked for: as a program's get that says nothing */
 	RV_BENCH_PATH_UCX,
+	RV_BENCH_PATH_VERBS,
 	RV_BENCH_PATH_CHUNKED,
 	RV_BENCH_PATH_LOCAL,
 };

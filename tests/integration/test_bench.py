@@ -445,7 +445,7 @@ def test_wrong_usage():
                 (BW, "client", ["h", "--op", "raw"], ["--op", "raw"]),
                 (BW, "client", ["h", "--socket", "/s", "-d", "x"], ["-d", "--socket"]),
                 (BW, "client", ["h", "--socket", "/s", "-x", "1"], ["-x", "--socket"]),
-                (BW, "client", ["h", "--path", "verbs"], ["--path", "verbs"]),
+                (BW, "client", ["h", "--path", "roce"], ["--path", "verbs"]),
                 (BW, "client", ["-m", "4096", "h"], ["-m", "MTU"]),
                 (BW, "server", ["-s", "4096"], ["-s", "client"]),
                 (BW, "server", ["--socket", "/s", "-d", "x", "-i", "1"], ["-d", "--socket"]),

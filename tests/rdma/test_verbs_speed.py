@@ -89,5 +89,26 @@ def test_latency():
     assert ROUNDS < 9 or r <= 1.10, "8 bytes at %.3f of ib_read_lat" % r
 
 
+def test_the_benches_over_verbs():
+    tool = lambda name: os.path.join(BUILD, "tools", name)
+    server = subprocess.Popen([tool("rv_get_bw"), "--path", "verbs", "-d", DEV[1], "-p", "18590"], stdout=subprocess.PIPE)
+    try:
+        line = server.stdout.readline().decode()
+        assert "serving on port 18590" in line and "verbs " + HOSTS[1][1] in line, line
+        for name, how in (("rv_get_bw", ["-n", "8", "-t", "4"]), ("rv_get_lat", ["-n", "8"])):
+            p = subprocess.run([tool(name), HOSTS[1][0], "-p", "18590", "--path", "verbs", "-d", DEV[2], "-s", "262144",
+                                "--data_validation"] + how, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120 * SLOW)
+            out = p.stdout.decode()
+            assert p.returncode == 0 and re.search(r"Path +: verbs %s" % HOSTS[2][1], out), (out, p.stderr)
+            assert re.search(r"^262144 +8 ", out, re.M), out
+        server.terminate()
+        assert server.wait(60 * SLOW) == 0
+    finally:
+        if server.poll() is None:
+            server.kill()
+            server.wait()
+        server.stdout.close()
+
+
 if __name__ == "__main__":
     main(globals())

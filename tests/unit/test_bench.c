@@ -271,7 +271,7 @@ static const struct {
 	{BW, "h --batch 4 --op get", "--batch", "get_many"},
 	{BW, "h --op raw", "raw", "not in this build"},
 	{BW, "h --op put", "put", "get_into"},
-	{BW, "h --path verbs", "verbs", "not in this build"},
+	{BW, "h --path roce", "roce", "verbs"},
 	{BW, "h --path rdma", "rdma", "chunked"},
 	{BW, "h --path chunked -d lo", "-d", "--path"},
 	{BW, "h --path chunked -x 3", "-x", "--path"},
