@@ -99,8 +99,7 @@ static void tell(struct rv_verbs *v, struct rv_verbs_conn *c, unsigned news)
 
 /* Queue pairs. The rights, the timeouts and the depths are ours; the path is what rdma_cm found. */
 
-static int make_qp(struct rv_verbs *v, struct rv_verbs_end *e, struct ibv_pd *pd, struct ibv_cq *cq,
-		   unsigned reads)
+static int make_qp(struct rv_verbs_end *e, struct ibv_pd *pd, struct ibv_cq *cq, unsigned reads)
 {
 	struct ibv_qp_init_attr init = {
 		.send_cq = cq,
@@ -112,7 +111,6 @@ static int make_qp(struct rv_verbs *v, struct rv_verbs_end *e, struct ibv_pd *pd
 			.max_recv_sge = 1},
 	};
 
-	(void)v;
 	e->qp = ibv_create_qp(pd, &init);
 	return e->qp ? 0 : -errno;
 }
@@ -217,7 +215,7 @@ static void route_resolved(struct rv_verbs *v, struct rv_verbs_conn *c)
 	rv_verbs_hello_encode(hello, &(struct rv_verbs_hello){.from = v->worker,
 							      .to = c->worker,
 							      .reactor = (uint16_t)c->r->index});
-	rc = make_qp(v, &c->end, v->pd, c->r->cq, v->dev.reads_out);
+	rc = make_qp(&c->end, v->pd, c->r->cq, v->dev.reads_out);
 	if (!rc)
 		rc = move_qp(&c->end, IBV_QPS_INIT, 0);
 	if (rc) {
@@ -327,7 +325,7 @@ static int accept_it(struct rv_verbs *v, struct served *s, unsigned reads)
 		.private_data_len = sizeof(hello),
 		.responder_resources = (uint8_t)reads,
 	};
-	int rc = make_qp(v, &s->end, s->domain ? s->domain->pd : v->pd, v->served_cq, 1);
+	int rc = make_qp(&s->end, s->domain ? s->domain->pd : v->pd, v->served_cq, 1);
 
 	rv_verbs_hello_encode(hello, &(struct rv_verbs_hello){.from = v->worker,
 							      .to = s->worker,
