@@ -15,6 +15,7 @@ void rv_peers_fini(struct rv_peers *d, void (*forget)(struct rv_peer *))
 		if (forget)
 			forget(p);
 		free(p->fabric_addr);
+		free(p->verbs_addr);
 		free(p);
 	}
 	rv_map64_fini(&d->by_worker);

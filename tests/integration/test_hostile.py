@@ -57,7 +57,8 @@ def test_a_program_that_does_not_read_its_replies_is_not_read_either():
         except socket.timeout:
             pass
         assert sent < 30000, "everything was read"
-        assert rss_kib(d) - before < 64 * 1024, rss_kib(d) - before
+        # A sanitizer keeps freed memory for a while.
+        assert rss_kib(d) - before < 64 * 1024 * (4 if SLOW > 1 else 1), rss_kib(d) - before
         assert d.client().list("status")["name"] == "a"
         c.close()
         assert d.stop() == 0
