@@ -212,7 +212,7 @@ static int check_fence(const struct rv_config *cfg, const struct rv_config_sink 
 		return 0;
 	return complain_at(
 		cfg, sink, "verbs", "fence",
-		"verbs.fence = window: memory windows are not built yet; use region (auto)");
+		"verbs.fence = window: this version has no memory windows; use region (auto)");
 }
 
 static int check_discovery(const struct rv_config *cfg, const struct rv_config_sink *sink)

@@ -9,6 +9,7 @@
 
 #define SLAB_BLOCKS   256
 #define SWEEP_FLOOR   RV_MS(10)
+#define NOTE_EVERY    RV_MS(100)
 #define SESSION_FIRST RV_MIB(8)
 
 struct slab {
@@ -18,6 +19,7 @@ struct slab {
 
 static void sweep(struct rv_reactor *r, struct rv_task *t);
 static void rested(struct rv_reactor *r, struct rv_task *t);
+static void note_largest(struct rv_reactor *r, struct rv_task *t);
 static void sweep_in(struct rv_pool *p, uint64_t delay_ns);
 
 void rv_pool_init(struct rv_pool *p, const struct rv_pool_conf *conf)
@@ -29,6 +31,7 @@ void rv_pool_init(struct rv_pool *p, const struct rv_pool_conf *conf)
 	rv_list_init(&p->free_blocks);
 	rv_list_init(&p->slabs);
 	p->sweep.fn = sweep;
+	p->note.fn = note_largest;
 }
 
 void rv_pool_fini(struct rv_pool *p)
@@ -36,6 +39,7 @@ void rv_pool_fini(struct rv_pool *p)
 	struct rv_list *it;
 
 	rv_task_cancel(p->conf.reactor, &p->sweep);
+	rv_task_cancel(p->conf.reactor, &p->note);
 	while ((it = rv_list_pop(&p->slabs)))
 		free(RV_LIST_ENTRY(it, struct slab, link));
 	rv_list_init(&p->free_blocks);
@@ -63,11 +67,14 @@ static bool same_class(const struct rv_arena_class *a, const struct rv_arena_cla
 	       a->plain == b->plain;
 }
 
-/* What a fragmented pool can still hand out in one piece. @cost O(arenas) */
-static void note_largest(struct rv_pool *p)
+/* What a fragmented pool can still hand out in one piece. O(arenas), so not each time that one changes. */
+static void note_largest(struct rv_reactor *r, struct rv_task *t)
 {
+	struct rv_pool *p = RV_CONTAINER(t, struct rv_pool, note);
 	uint64_t most = 0;
 	struct rv_list *it;
+
+	(void)r;
 
 	RV_LIST_EACH(it, &p->arenas)
 	{
@@ -77,6 +84,13 @@ static void note_largest(struct rv_pool *p)
 			most = rv_max_u64(most, rv_offset_alloc_largest_gr(a->alloc));
 	}
 	rv_counter_set(&p->largest_free, most * RV_GRANULE);
+}
+
+static void note_soon(struct rv_pool *p)
+{
+	if (!p->note.timer.armed)
+		rv_task_at(p->conf.reactor, &p->note,
+			   rv_sat_add(p->conf.reactor->now_ns, NOTE_EVERY));
 }
 
 static struct rv_block *carve(struct rv_pool *p, struct rv_arena *a, uint64_t len)
@@ -106,7 +120,7 @@ static struct rv_block *carve(struct rv_pool *p, struct rv_arena *a, uint64_t le
 	a->used_gr += gr;
 	rv_counter_add(&p->blocks, 1);
 	rv_counter_add(&p->used_bytes, gr * RV_GRANULE);
-	note_largest(p);
+	note_soon(p);
 	return b;
 }
 
@@ -366,7 +380,7 @@ void rv_pool_grown(struct rv_pool *p, const struct rv_pool_grow *g)
 	g->arena->pool = p;
 	g->arena->empty_since_ns = p->conf.reactor->now_ns;
 	rv_list_push(&p->arenas, &g->arena->link);
-	note_largest(p);
+	note_soon(p);
 	if (req) {
 		req->block = carve(p, g->arena, req->len);
 		served = req->block != NULL;
@@ -412,7 +426,7 @@ static int give_back(struct rv_pool *p, struct rv_arena *a)
 	if (rc)
 		rv_list_push(next,
 			     &a->link); /* where it was: whoever walks the list sees it once */
-	note_largest(p);
+	note_soon(p);
 	return rc;
 }
 
@@ -448,7 +462,7 @@ static void free_block(struct rv_pool *p, struct rv_block *b)
 	}
 	b->arena = NULL;
 	rv_list_push_front(&p->free_blocks, &b->link);
-	note_largest(p);
+	note_soon(p);
 	if (a->block_nr)
 		return;
 	if (a->region)

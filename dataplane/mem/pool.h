@@ -107,11 +107,11 @@ struct rv_pool {
 	struct rv_list slabs;
 	unsigned growing; /* growths under way */
 	uint64_t last_seq;
-	struct rv_task sweep;
+	struct rv_task sweep, note;
 	bool stopped;
 
 	struct rv_counter blocks, used_bytes, resting_blocks;
-	struct rv_counter largest_free; /* bytes that surely fit in one arena */
+	struct rv_counter largest_free; /* bytes that surely fit in one arena; a moment late */
 };
 
 /** @thread init */

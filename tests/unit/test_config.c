@@ -419,7 +419,7 @@ static const struct {
 	{"[memory]\ninitial_arena_bytes = 2G\nregistered_bytes_budget = 8G\n", -EINVAL,
 	 "t.conf:2: memory.initial_arena_bytes is above memory.max_arena_bytes\n"},
 	{"[verbs]\nfence = window\n", -EINVAL,
-	 "t.conf:2: verbs.fence = window: memory windows are not built yet; use region (auto)\n"},
+	 "t.conf:2: verbs.fence = window: this version has no memory windows; use region (auto)\n"},
 	{"[discovery]\nkind = file\n", -EINVAL,
 	 "t.conf:2: discovery.kind = file needs discovery.path\n"},
 	{"[discovery]\nkind = etcd\n", -EINVAL,
