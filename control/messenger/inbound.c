@@ -1,37 +1,22 @@
 /*
- * Requests from peers: the built-in handlers, and the transfers whose chunks are pulled.
+ * Requests from peers: who handles them, and the built-in handlers. Chunks are in transfers.c.
  */
 #include <errno.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "control/json/rv_codec.h"
 #include "control/messenger/headers.h"
-#include "control/messenger/messenger_impl.h"
+#include "control/messenger/inbound_impl.h"
 #include "control/messenger/served_impl.h"
-#include "dataplane/base/check.h"
-#include "dataplane/base/clock.h"
-#include "dataplane/base/err.h"
-#include "dataplane/base/log.h"
 #include "dataplane/base/units.h"
 #include "dataplane/engine/chunk_plan.h"
-#include "dataplane/mem/region.h"
 
 #define DEFER_NS        RV_MS(1)
 /* Names of local programs that are listed; a scratch buffer holds them all. */
 #define HANDLERS_LISTED 512u
-
-/* A request being answered; copied into a cell's context where the answer comes later. */
-struct request {
-	struct rv_mlink *link;
-	struct rv_msg_id id;
-	enum rv_call_kind kind;
-	uint64_t arrival_ns;
-	uint64_t lease_ms; /* `_rv_lease_ms`; 0: none */
-};
 
 struct handler {
 	const char *name;
@@ -40,131 +25,6 @@ struct handler {
 	void (*run)(struct rv_messenger *m, const struct request *rq, const uint8_t *body,
 		    size_t len);
 };
-
-/* Answers. */
-
-/* What came as a datagram is answered to whoever its id names, on the link that reaches it now. */
-static struct rv_link *answer_link(struct rv_mlink *l, uint64_t worker)
-{
-	if (!l->datagram)
-		return l->link;
-	l = rv_mlink_reach(l->m, worker);
-	return l ? l->link : NULL;
-}
-
-static void send_ack(struct rv_mlink *l, const struct rv_msg_id *id, bool error, const char *text,
-		     size_t len)
-{
-	struct rv_link *link = answer_link(l, rv_msg_id_worker(id));
-	struct rv_ack_header h = {.error = error, .id = *id};
-	uint8_t head[RV_ACK_HEADER_LEN];
-	struct rv_writer w = rv_writer(head, sizeof(head));
-
-	rv_ack_header_encode(&w, &h);
-	if (link &&
-	    link->ops->send(link, RV_FRAME_ACK, head, w.len, text, len, NULL, NULL) == -EMSGSIZE)
-		link->ops->send(link, RV_FRAME_ACK, head, w.len, NULL, 0, NULL, NULL);
-}
-
-static size_t encode_response(uint8_t head[RV_RESPONSE_HEADER_MIN], const struct rv_msg_id *id,
-			      bool error)
-{
-	struct rv_response_header h = {.id = *id, .outcome = error};
-	struct rv_writer w = rv_writer(head, RV_RESPONSE_HEADER_MIN);
-
-	rv_response_header_encode(&w, &h);
-	return w.len;
-}
-
-static void send_long(struct rv_messenger *m, const struct rv_msg_id *id, const uint8_t *head,
-		      size_t head_len, const void *body, size_t len);
-
-/* @return 0; -EMSGSIZE, where somebody waits for @sent; others: the caller is out of reach */
-static int send_response(struct rv_mlink *l, const struct rv_msg_id *id, bool error,
-			 const void *body, size_t len, rv_sent_fn *sent, void *ctx)
-{
-	struct rv_link *link = answer_link(l, rv_msg_id_worker(id));
-	uint8_t head[RV_RESPONSE_HEADER_MIN];
-	size_t head_len = encode_response(head, id, error);
-	int rc;
-
-	if (!link)
-		return -ESHUTDOWN;
-	rc = link->ops->send(link, RV_FRAME_RESPONSE, head, head_len, body, len, sent, ctx);
-	if (rc == -EMSGSIZE && l->datagram && !sent)
-		send_long(l->m, id, head, head_len, body, len);
-	return rc;
-}
-
-/* Too long for a datagram, and for no other way: its caller would wait for ever, so it gets an error. */
-static void say_too_long(struct rv_messenger *m, const struct rv_msg_id *id, size_t len)
-{
-	struct rv_mlink *l = rv_mlink_reach(m, rv_msg_id_worker(id));
-	uint8_t head[RV_RESPONSE_HEADER_MIN];
-	size_t head_len = encode_response(head, id, true);
-	char text[160];
-	int n = snprintf(
-		text, sizeof(text),
-		"Failed to send response: %zu bytes are more than fit in a message to the caller",
-		len);
-
-	if (l)
-		l->link->ops->send(l->link, RV_FRAME_RESPONSE, head, head_len, text, (size_t)n,
-				   NULL, NULL);
-}
-
-static void long_sent(struct rv_call *c, const struct rv_call_answer *a)
-{
-	struct rv_response_header h;
-
-	if (a->rc && !rv_response_header_decode(c->headers, c->headers_len, &h))
-		say_too_long(c->ctx, &h.id, c->body_len);
-}
-
-static void send_long(struct rv_messenger *m, const struct rv_msg_id *id, const uint8_t *head,
-		      size_t head_len, const void *body, size_t len)
-{
-	if (rv_route_answer(m, rv_msg_id_worker(id), RV_FRAME_RESPONSE, head, head_len, body, len,
-			    long_sent))
-		say_too_long(m, id, len);
-}
-
-static void answer_ok(const struct request *rq, const void *body, size_t len)
-{
-	if (rq->kind == RV_CALL_UNARY)
-		send_response(rq->link, &rq->id, false, body, len, NULL, NULL);
-	else if (rq->kind == RV_CALL_SYNC)
-		send_ack(rq->link, &rq->id, false, NULL, 0);
-}
-
-static void __attribute__((format(printf, 2, 3)))
-answer_error(const struct request *rq, const char *fmt, ...)
-{
-	char text[512];
-	va_list ap;
-	int n;
-
-	va_start(ap, fmt);
-	n = vsnprintf(text, sizeof(text), fmt, ap);
-	va_end(ap);
-	n = n < (int)sizeof(text) ? n : (int)sizeof(text) - 1;
-	if (rq->kind == RV_CALL_UNARY)
-		send_response(rq->link, &rq->id, true, text, (size_t)n, NULL, NULL);
-	else if (rq->kind == RV_CALL_SYNC)
-		send_ack(rq->link, &rq->id, true, text, (size_t)n);
-}
-
-/* "am" handlers have no result to answer a unary call with; it is an error that says so. */
-static void answer_am(const struct request *rq, const char *name, const char *err)
-{
-	if (rq->kind == RV_CALL_UNARY)
-		answer_error(rq, "Unary message incorrectly routed to AM handler '%s'%s%s", name,
-			     err ? ": " : "", err ? err : "");
-	else if (err)
-		answer_error(rq, "%s", err);
-	else
-		answer_ok(rq, NULL, 0);
-}
 
 /* Later answers: the request rides in a heap record behind the cell. */
 
@@ -218,8 +78,8 @@ static const char *foreign_suffix(const struct rv_messenger *m, uint64_t worker)
 static void not_found(const struct request *rq, const char *prefix, struct rv_handle h,
 		      const char *suffix)
 {
-	answer_error(rq, "%s: DataHandle(worker=%" PRIu64 ", local=%" PRIu64 ")%s", prefix,
-		     h.worker, h.local, suffix ? suffix : "");
+	rv_answer_error(rq, "%s: DataHandle(worker=%" PRIu64 ", local=%" PRIu64 ")%s", prefix,
+			h.worker, h.local, suffix ? suffix : "");
 }
 
 /* The engine that owns @h, or NULL after a refusal was sent. */
@@ -236,7 +96,6 @@ static struct rv_engine *owner_of(struct rv_messenger *m, const struct request *
 
 #define NOT_FOUND     "rendezvous handle not found"
 #define REF_NOT_FOUND "_rv_ref: handle not found"
-#define BUSY          "rendezvous owner busy"
 
 /* _rv_metadata, _rv_ref */
 
@@ -253,14 +112,14 @@ static void slot_answered(struct rv_port *port, struct rv_cell *cell)
 		not_found(&p->rq, ref ? REF_NOT_FOUND : NOT_FOUND, p->handle,
 			  rv_end_cause_suffix(s->cause));
 	} else if (s->rc) {
-		answer_error(&p->rq, BUSY);
+		rv_answer_error(&p->rq, BUSY);
 	} else if (ref) {
-		answer_ok(&p->rq, NULL, 0);
+		rv_answer_ok(&p->rq, NULL, 0);
 	} else {
 		struct rv_body_metadata md = {s->total_len, s->refcount, s->pinned};
 
 		rv_body_metadata_encode(&w, &md);
-		answer_ok(&p->rq, body, w.len);
+		rv_answer_ok(&p->rq, body, w.len);
 	}
 	pending_end(p, cell);
 }
@@ -274,7 +133,7 @@ static void run_slot(struct rv_messenger *m, const struct request *rq, struct rv
 	if (!e)
 		return;
 	if (!pending_new(m, rq, h, &cell)) {
-		answer_error(rq, BUSY);
+		rv_answer_error(rq, BUSY);
 		return;
 	}
 	*(struct rv_msg_slot *)(void *)cell->body =
@@ -291,7 +150,7 @@ static void run_metadata(struct rv_messenger *m, const struct request *rq, const
 	const char *why;
 
 	if (rv_body_handle_decode(body, len, &h, &why))
-		answer_error(rq, "Failed to deserialize input: %s", why);
+		rv_answer_error(rq, "Failed to deserialize input: %s", why);
 	else
 		run_slot(m, rq, h, RV_SLOT_METADATA);
 }
@@ -303,39 +162,12 @@ static void run_ref(struct rv_messenger *m, const struct request *rq, const uint
 	const char *why;
 
 	if (rv_body_handle_decode(body, len, &h, &why))
-		answer_error(rq, "%s", why);
+		rv_answer_error(rq, "%s", why);
 	else
 		run_slot(m, rq, h, RV_SLOT_REF);
 }
 
 /* _rv_acquire */
-
-static struct rv_transfer *transfer_new(struct rv_messenger *m, const struct rv_msg_acquire *a)
-{
-	struct rv_transfer *t = rv_idtab_alloc(&m->transfers);
-
-	if (!t)
-		return NULL;
-	if (!a->total_len) {
-		/* An id that names no chunks: every pull of it is an error. */
-		rv_idtab_free(&m->transfers, t, RV_END_RELEASED);
-		return t;
-	}
-	t->lease_id = a->lease_id;
-	t->worker = a->worker;
-	t->block = a->block;
-	t->total_len = a->total_len;
-	t->chunk_size = a->chunk_size;
-	t->engine = a->engine;
-	t->local = a->local;
-	t->renew_ns = a->renew_ns;
-	t->renewed_ns = m->reactor->now_ns;
-	if (rv_map64_put(&m->by_lease, a->lease_id, t)) {
-		rv_idtab_free(&m->transfers, t, RV_END_NONE);
-		return NULL;
-	}
-	return t;
-}
 
 static void grant_ready(struct pending *p, const struct rv_msg_acquire *a,
 			const struct rv_transfer *t)
@@ -357,7 +189,7 @@ static void grant_ready(struct pending *p, const struct rv_msg_acquire *a,
 	};
 
 	rv_body_grant_encode(&w, &g);
-	answer_ok(&p->rq, body, w.len);
+	rv_answer_ok(&p->rq, body, w.len);
 }
 
 static void grant_rdma(struct pending *p, const struct rv_msg_acquire *a)
@@ -378,12 +210,7 @@ static void grant_rdma(struct pending *p, const struct rv_msg_acquire *a)
 	};
 
 	rv_body_grant_encode(&w, &g);
-	answer_ok(&p->rq, body, w.len);
-}
-
-static void lease_forgotten(struct rv_port *port, struct rv_cell *cell)
-{
-	rv_cell_free(port, cell);
+	rv_answer_ok(&p->rq, body, w.len);
 }
 
 /* No transfer could be made: the lease that was granted must not stay. The acquire's own cell takes it back. */
@@ -399,7 +226,7 @@ static void take_lease_back(struct rv_messenger *m, struct rv_cell *cell)
 		.worker = a.worker,
 	};
 	cell->run = rv_engine_run_lease;
-	cell->done = lease_forgotten;
+	cell->done = rv_lease_forgotten;
 	rv_engine_send(m->reactor->port, a.engine, cell);
 }
 
@@ -414,15 +241,15 @@ static void acquire_answered(struct rv_port *port, struct rv_cell *cell)
 	if (a->rc == -ENOENT) {
 		not_found(&p->rq, NOT_FOUND, p->handle, rv_end_cause_suffix(a->cause));
 	} else if (a->rc) {
-		answer_error(&p->rq, BUSY);
+		rv_answer_error(&p->rq, BUSY);
 	} else if (a->answer == RV_ANSWER_RDMA) {
 		grant_rdma(p, a);
 	} else {
-		t = transfer_new(m, a);
+		t = rv_transfer_new(m, a);
 		if (t)
 			grant_ready(p, a, t);
 		else
-			answer_error(&p->rq, BUSY);
+			rv_answer_error(&p->rq, BUSY);
 		if (!t) {
 			m->serving--;
 			rv_mlink_request_done(p->rq.link);
@@ -444,19 +271,19 @@ static void run_acquire(struct rv_messenger *m, const struct request *rq, const 
 	const char *why;
 
 	if (rv_body_acquire_decode(body, len, &b, &why)) {
-		answer_error(rq, "Failed to deserialize input: %s", why);
+		rv_answer_error(rq, "Failed to deserialize input: %s", why);
 		return;
 	}
 	if (rq->kind != RV_CALL_UNARY) {
 		/* Nobody would learn the lease's id, so none is granted. */
-		answer_ok(rq, NULL, 0);
+		rv_answer_ok(rq, NULL, 0);
 		return;
 	}
 	e = owner_of(m, rq, NOT_FOUND, b.handle);
 	if (!e)
 		return;
 	if (!pending_new(m, rq, b.handle, &cell)) {
-		answer_error(rq, BUSY);
+		rv_answer_error(rq, BUSY);
 		return;
 	}
 	*(struct rv_msg_acquire *)(void *)cell->body = (struct rv_msg_acquire){
@@ -471,171 +298,6 @@ static void run_acquire(struct rv_messenger *m, const struct request *rq, const 
 	cell->run = rv_engine_run_acquire;
 	cell->done = acquire_answered;
 	rv_engine_send(m->reactor->port, e, cell);
-}
-
-/* _rv_pull: served right here, from the arena to the socket. */
-
-struct chunk_send {
-	struct rv_messenger *m;
-	struct rv_transfer *t;
-	struct rv_mlink *link;
-	uint64_t len;
-	void *copy; /* of a region's bytes; NULL: sent from where they are */
-};
-
-static void chunk_not_found(const struct request *rq, uint64_t transfer_id, uint32_t index,
-			    const char *why)
-{
-	answer_error(rq, "chunk not found: transfer_id=%" PRIu64 ", chunk_index=%u%s", transfer_id,
-		     index, why);
-}
-
-static void transfer_free(struct rv_messenger *m, struct rv_transfer *t)
-{
-	struct rv_cell *ending = t->ending;
-
-	rv_idtab_free(&m->transfers, t, RV_END_RELEASED);
-	if (ending)
-		rv_cell_reply(m->reactor->port, ending);
-}
-
-static void chunk_sent(void *ctx, int rc)
-{
-	struct chunk_send *s = ctx;
-
-	if (!rc)
-		rv_counter_add(&s->m->bytes_out, s->len);
-	s->m->serving--;
-	if (!--s->t->sends && s->t->ending)
-		transfer_free(s->m, s->t);
-	rv_mlink_drop(s->link);
-	free(s->copy);
-	rv_slab_give(&s->m->chunk_sends, s);
-}
-
-/*
- * The bytes of a chunk: where they are, or a copy of them if they are in a client's region. A send may take as
- * long as the consumer likes, and a region must be let go when its client says so.
- *
- * @return 0; -ESHUTDOWN: the region was let go; -ENOMEM, -EIO
- */
-static int chunk_bytes(const struct rv_transfer *t, uint64_t off, uint64_t len, const void **bytes,
-		       void **copy)
-{
-	int rc;
-
-	*copy = NULL;
-	*bytes = rv_block_ptr(t->block) + off;
-	if (!t->block->arena->region)
-		return 0;
-	*bytes = *copy = malloc(len);
-	if (!*copy)
-		return -ENOMEM;
-	rc = rv_block_read(t->block, off, *copy, len);
-	if (rc)
-		free(*copy);
-	return rc;
-}
-
-static void send_chunk(struct rv_messenger *m, const struct request *rq, struct rv_transfer *t,
-		       uint64_t index)
-{
-	struct chunk_send *s = rv_slab_take(&m->chunk_sends);
-	const void *bytes;
-	int rc;
-
-	if (!s) {
-		answer_error(rq, BUSY);
-		return;
-	}
-	*s = (struct chunk_send){.m = m,
-				 .t = t,
-				 .link = rq->link,
-				 .len = rv_chunk_len(index, t->total_len, t->chunk_size)};
-	rc = chunk_bytes(t, rv_chunk_offset(index, t->chunk_size), s->len, &bytes, &s->copy);
-	if (rc) {
-		rv_slab_give(&m->chunk_sends, s);
-		if (rc == -ENOMEM)
-			answer_error(rq, BUSY);
-		else
-			chunk_not_found(rq, t->rec.id, (uint32_t)index,
-					": its memory was deregistered");
-		return;
-	}
-	rc = send_response(rq->link, &rq->id, false, bytes, s->len, chunk_sent, s);
-	if (rc) {
-		if (rc == -EMSGSIZE)
-			send_response(rq->link, &rq->id, false, bytes, s->len, NULL, NULL);
-		free(s->copy);
-		rv_slab_give(&m->chunk_sends, s);
-		return;
-	}
-	t->sends++;
-	m->serving++;
-	rv_mlink_hold(rq->link);
-}
-
-/* A pull keeps a lease with a deadline alive; the engine is told now and then, not each time. */
-static void renew_by_pull(struct rv_messenger *m, const struct request *rq, struct rv_transfer *t)
-{
-	struct rv_cell *cell;
-
-	if (t->renew_ns == RV_NEVER || rq->arrival_ns - t->renewed_ns < t->renew_ns)
-		return;
-	cell = rv_cell_alloc(m->reactor->port);
-	if (!cell)
-		return; /* the next pull tries again */
-	*(struct rv_msg_lease *)(void *)cell->body = (struct rv_msg_lease){
-		.engine = t->engine,
-		.op = RV_LEASE_RENEW,
-		.local = t->local,
-		.lease_id = t->lease_id,
-		.worker = t->worker,
-		.arrival_ns = rq->arrival_ns,
-	};
-	t->renewed_ns = rq->arrival_ns;
-	cell->run = rv_engine_run_lease;
-	cell->done = lease_forgotten;
-	rv_engine_send(m->reactor->port, t->engine, cell);
-}
-
-static void run_pull(struct rv_messenger *m, const struct request *rq, const uint8_t *body,
-		     size_t len)
-{
-	struct rv_body_pull b;
-	struct rv_transfer *t;
-	const char *why;
-
-	if (rv_body_pull_decode(body, len, &b, &why)) {
-		answer_error(rq, "%s", why);
-		return;
-	}
-	t = rv_idtab_get(&m->transfers, b.transfer_id);
-	if (!t || t->ending || t->worker != rv_msg_id_worker(&rq->id) || !t->total_len ||
-	    b.chunk_index >= rv_chunk_count(t->total_len, t->chunk_size)) {
-		chunk_not_found(rq, b.transfer_id, b.chunk_index, "");
-		return;
-	}
-	renew_by_pull(m, rq, t);
-	if (rq->kind == RV_CALL_UNARY)
-		send_chunk(m, rq, t, b.chunk_index);
-	else
-		answer_ok(rq, NULL, 0);
-}
-
-void rv_messenger_run_transfer_end(struct rv_port *port, struct rv_cell *cell)
-{
-	struct rv_messenger *m = rv_port_user(port);
-	const struct rv_msg_transfer_end *e = (void *)cell->body;
-	struct rv_transfer *t = rv_map64_del(&m->by_lease, e->lease_id);
-
-	if (!t) {
-		rv_cell_reply(port, cell);
-		return;
-	}
-	t->ending = cell;
-	if (!t->sends)
-		transfer_free(m, t);
 }
 
 /* _rv_lease_renew, _rv_detach, _rv_release */
@@ -666,8 +328,8 @@ static void lease_answered(struct rv_port *port, struct rv_cell *cell)
 
 	(void)port;
 	/* Stock owners ack a dead lease too; a nack is what lets our own consumers prove one alive. */
-	answer_am(&p->rq, lease_op_name(l->op),
-		  l->rc ? "rendezvous lease is over: lease lost" : NULL);
+	rv_answer_am(&p->rq, lease_op_name(l->op),
+		     l->rc ? "rendezvous lease is over: lease lost" : NULL);
 	pending_end(p, cell);
 }
 
@@ -679,7 +341,7 @@ static bool try_lease(struct rv_messenger *m, const struct request *rq, struct r
 	struct rv_cell *cell;
 
 	if (!e) {
-		answer_am(rq, lease_op_name(op), "rendezvous lease is over: lease lost");
+		rv_answer_am(rq, lease_op_name(op), "rendezvous lease is over: lease lost");
 		return true;
 	}
 	if (!pending_new(m, rq, h, &cell))
@@ -705,7 +367,7 @@ static void defer(struct rv_messenger *m, const struct request *rq, struct rv_ha
 	struct deferred *d = malloc(sizeof(*d));
 
 	if (!d) {
-		answer_error(rq, BUSY);
+		rv_answer_error(rq, BUSY);
 		return;
 	}
 	*d = (struct deferred){.rq = *rq, .handle = h, .lease_id = lease_id, .op = op};
@@ -741,7 +403,7 @@ static void run_lease(struct rv_messenger *m, const struct request *rq, const ui
 	const char *why;
 
 	if (rv_body_lease_decode(body, len, &b, &why))
-		answer_am(rq, lease_op_name(op), why);
+		rv_answer_am(rq, lease_op_name(op), why);
 	else if (!try_lease(m, rq, b.handle, b.lease_id, op))
 		defer(m, rq, b.handle, b.lease_id, op);
 }
@@ -777,9 +439,9 @@ void rv_inbound_retired(void *user, void *ctx, int rc)
 
 	(void)user;
 	if (rc)
-		answer_error(&g->rq, "the way between us is in use");
+		rv_answer_error(&g->rq, "the way between us is in use");
 	else
-		answer_ok(&g->rq, NULL, 0);
+		rv_answer_ok(&g->rq, NULL, 0);
 	g->m->serving--;
 	rv_mlink_drop(g->rq.link);
 	free(g);
@@ -793,17 +455,17 @@ static void run_goodbye(struct rv_messenger *m, const struct request *rq, const 
 	struct goodbye *g;
 
 	if (!c) {
-		answer_ok(rq, NULL, 0); /* nothing of ours goes that way */
+		rv_answer_ok(rq, NULL, 0); /* nothing of ours goes that way */
 		return;
 	}
 	g = malloc(sizeof(*g));
 	if (!g) {
-		answer_error(rq, BUSY);
+		rv_answer_error(rq, BUSY);
 		return;
 	}
 	*g = (struct goodbye){m, *rq};
 	if (c->ops->retire(c, worker, false, g)) {
-		answer_error(rq, BUSY);
+		rv_answer_error(rq, BUSY);
 		free(g);
 		return;
 	}
@@ -824,13 +486,13 @@ static void run_hello(struct rv_messenger *m, const struct request *rq, const ui
 	int rc = rv_body_hello_decode(body, len, &pi, &why);
 
 	if (rc) {
-		answer_error(rq, "Failed to deserialize input: %s", why);
+		rv_answer_error(rq, "Failed to deserialize input: %s", why);
 		return;
 	}
 	rc = rv_messenger_add_peer(m, &pi, NULL, &worker, &why);
 	rv_peer_info_fini(&pi);
 	if (rc)
-		answer_error(rq, "%s", why);
+		rv_answer_error(rq, "%s", why);
 	else
 		answer_handlers(m, rq);
 }
@@ -839,7 +501,7 @@ static void run_list_handlers(struct rv_messenger *m, const struct request *rq, 
 			      size_t len)
 {
 	if (len && (len != 4 || memcmp(body, "null", 4) != 0))
-		answer_error(rq, "Failed to deserialize input: expected null");
+		rv_answer_error(rq, "Failed to deserialize input: expected null");
 	else
 		answer_handlers(m, rq);
 }
@@ -849,7 +511,7 @@ static const struct handler handlers[] = {
 	{"_list_handlers", false, false, run_list_handlers},
 	{"_rv_metadata", false, false, run_metadata},
 	{"_rv_acquire", false, true, run_acquire},
-	{"_rv_pull", false, true, run_pull},
+	{"_rv_pull", false, true, rv_inbound_pull},
 	{"_rv_ref", false, false, run_ref},
 	{"_rv_detach", true, true, run_detach},
 	{"_rv_release", true, true, run_release},
@@ -875,9 +537,9 @@ static void answer_handlers(struct rv_messenger *m, const struct request *rq)
 	memcpy(pi.instance, m->conf.instance, sizeof(pi.instance));
 	rv_body_handlers_encode(&w, names, nr, &pi);
 	if (w.bad)
-		answer_error(rq, "Failed to serialize output: too long");
+		rv_answer_error(rq, "Failed to serialize output: too long");
 	else
-		answer_ok(rq, m->scratch, w.len);
+		rv_answer_ok(rq, m->scratch, w.len);
 }
 
 static const struct handler *find_handler(const struct rv_request_header *h)
@@ -894,10 +556,10 @@ void rv_inbound_answer(struct rv_mlink *l, const struct rv_msg_id *id, enum rv_c
 		       bool error, const void *body, size_t len)
 {
 	if (kind == RV_CALL_UNARY)
-		send_response(l, id, error, body, len, NULL, NULL);
+		rv_answer_response(l, id, error, body, len, NULL, NULL);
 	else if (kind == RV_CALL_SYNC)
-		send_ack(l, id, error, error ? body : NULL,
-			 error ? len : 0); /* a result is discarded */
+		rv_answer_ack(l, id, error, error ? body : NULL,
+			      error ? len : 0); /* a result is discarded */
 }
 
 /* Errors that stock nodes send as an ack whatever the kind of call. */
@@ -905,7 +567,7 @@ void rv_inbound_nack(struct rv_mlink *l, const struct rv_msg_id *id, enum rv_cal
 		     const char *text)
 {
 	if (kind != RV_CALL_FIRE)
-		send_ack(l, id, true, text, strlen(text));
+		rv_answer_ack(l, id, true, text, strlen(text));
 }
 
 static void no_such_handler(struct rv_mlink *l, const struct rv_request_header *h, const char *fmt)
@@ -930,7 +592,7 @@ bool rv_messenger_refuses(void *user, const uint8_t *header, size_t len)
 
 static void refuse(struct rv_mlink *l, const struct rv_request_header *h, const struct rv_frame *f)
 {
-	struct rv_link *link = answer_link(l, rv_msg_id_worker(&h->id));
+	struct rv_link *link = rv_answer_link(l, rv_msg_id_worker(&h->id));
 
 	if (link)
 		link->ops->send(link, RV_FRAME_SHUTTING_DOWN, f->header, f->header_len, NULL, 0,
@@ -996,10 +658,8 @@ int rv_inbound_init(struct rv_messenger *m)
 {
 	rv_list_init(&m->deferred);
 	rv_slab_init(&m->pending, sizeof(struct pending), 256);
-	rv_slab_init(&m->chunk_sends, sizeof(struct chunk_send), 256);
 	m->deferred_task.fn = deferred_due;
-	return rv_idtab_init(&m->transfers, sizeof(struct rv_transfer), RV_IDTAB_MAX,
-			     m->reactor->index, rv_random_u64());
+	return rv_transfers_init(m);
 }
 
 void rv_inbound_fini(struct rv_messenger *m)
@@ -1012,7 +672,5 @@ void rv_inbound_fini(struct rv_messenger *m)
 		free(d);
 	}
 	rv_slab_fini(&m->pending);
-	rv_slab_fini(&m->chunk_sends);
-	rv_map64_fini(&m->by_lease);
-	rv_idtab_fini(&m->transfers);
+	rv_transfers_fini(m);
 }

@@ -12,7 +12,8 @@ struct ask_msg {
 
 void rv_prompt_init(struct rv_prompt *p, struct rv_port *port, struct rv_registrar *registrar)
 {
-	*p = (struct rv_prompt){.port = port, .registrar = registrar};
+	*p = (struct rv_prompt){.thread = {.port = port, .name = "rvd-prompt"},
+				.registrar = registrar};
 }
 
 /* Taken for the most it can pin; what it does not is given back. */
@@ -76,38 +77,18 @@ int rv_prompt_ask(void *user, const struct rv_export_ask *a)
 	*(struct ask_msg *)(void *)c->body = (struct ask_msg){cl->prompt, *a};
 	c->run = run_ask;
 	c->done = asked;
-	rv_cell_send(port, rv_port_index(cl->prompt->port), c);
+	rv_cell_send(port, rv_port_index(cl->prompt->thread.port), c);
 	return 0;
 }
 
 _Static_assert(sizeof(struct ask_msg) <= RV_CELL_BODY, "fits a cell");
 
-static void *main_loop(void *arg)
-{
-	struct rv_prompt *p = arg;
-
-	pthread_setname_np(pthread_self(), "rvd-prompt");
-	while (!atomic_load_explicit(&p->stop, memory_order_acquire))
-		rv_port_wait(p->port, -1);
-	rv_port_poll(p->port, UINT32_MAX);
-	return NULL;
-}
-
 int rv_prompt_start(struct rv_prompt *p)
 {
-	int rc = pthread_create(&p->thread, NULL, main_loop, p);
-
-	p->running = rc == 0;
-	return -rc;
+	return rv_port_thread_start(&p->thread);
 }
 
 void rv_prompt_stop(struct rv_prompt *p)
 {
-	if (!p->running)
-		return;
-	/* release: pairs with the acquire in main_loop(). */
-	atomic_store_explicit(&p->stop, true, memory_order_release);
-	rv_port_kick(p->port);
-	pthread_join(p->thread, NULL);
-	p->running = false;
+	rv_port_thread_stop(&p->thread);
 }

@@ -10,17 +10,13 @@
 #ifndef RV_CONTROL_SERVICE_PROMPT_H
 #define RV_CONTROL_SERVICE_PROMPT_H
 
-#include <pthread.h>
-
+#include "control/service/port_thread.h"
 #include "control/service/registrar.h"
 #include "dataplane/engine/export.h"
 
 struct rv_prompt {
-	struct rv_port *port; /* the thread's */
 	struct rv_registrar *registrar;
-	pthread_t thread;
-	bool running;
-	_Atomic bool stop;
+	struct rv_port_thread thread;
 
 	/* Written by the prompt thread, read by metrics. */
 	struct rv_counter exports, refused, stuck;

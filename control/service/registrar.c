@@ -420,37 +420,24 @@ int rv_registrar_ask(void *user, const struct rv_pool_ask *a)
 
 _Static_assert(sizeof(struct ask_msg) <= RV_CELL_BODY, "fits a cell");
 
-static void *main_loop(void *arg)
+static int turn(void *user)
 {
-	struct rv_registrar *r = arg;
+	uint64_t now_ns = rv_clock_ns(), next_ns = rv_registrar_cool(user, now_ns);
 
-	pthread_setname_np(pthread_self(), "rvd-slow");
-	while (!atomic_load_explicit(&r->stop, memory_order_acquire)) {
-		uint64_t now_ns = rv_clock_ns(), next_ns = rv_registrar_cool(r, now_ns);
-
-		rv_port_wait(r->conf.port,
-			     next_ns == RV_NEVER ? -1 : (int)((next_ns - now_ns) / RV_MS(1)) + 1);
-	}
-	rv_port_poll(r->conf.port, UINT32_MAX);
-	return NULL;
+	return next_ns == RV_NEVER ? -1 : (int)((next_ns - now_ns) / RV_MS(1)) + 1;
 }
 
 int rv_registrar_start(struct rv_registrar *r)
 {
-	int rc = pthread_create(&r->thread, NULL, main_loop, r);
-
-	r->running = rc == 0;
-	return -rc;
+	r->thread = (struct rv_port_thread){.port = r->conf.port,
+					    .name = "rvd-slow",
+					    .turn = turn,
+					    .user = r};
+	return rv_port_thread_start(&r->thread);
 }
 
 void rv_registrar_stop(struct rv_registrar *r)
 {
-	if (r->running) {
-		/* release: pairs with the acquire in main_loop(). */
-		atomic_store_explicit(&r->stop, true, memory_order_release);
-		rv_port_kick(r->conf.port);
-		pthread_join(r->thread, NULL);
-		r->running = false;
-	}
+	rv_port_thread_stop(&r->thread);
 	rv_parking_fini(&r->parking);
 }

@@ -13,8 +13,7 @@
 #ifndef RV_CONTROL_SERVICE_REGISTRAR_H
 #define RV_CONTROL_SERVICE_REGISTRAR_H
 
-#include <pthread.h>
-
+#include "control/service/port_thread.h"
 #include "dataplane/base/counter.h"
 #include "dataplane/engine/engine.h"
 #include "dataplane/mem/budget.h"
@@ -40,9 +39,7 @@ enum rv_registration_failure {
 
 struct rv_registrar {
 	struct rv_registrar_conf conf;
-	pthread_t thread;
-	bool running;
-	_Atomic bool stop;
+	struct rv_port_thread thread;
 	struct rv_budget registered, plain;
 	struct rv_parking parking;
 	uint32_t last_arena;

@@ -1,0 +1,127 @@
+/*
+ * Answers to requests from peers, on the connection they came by or, to datagrams, on whatever reaches their sender.
+ */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "control/messenger/inbound_impl.h"
+
+struct rv_link *rv_answer_link(struct rv_mlink *l, uint64_t worker)
+{
+	if (!l->datagram)
+		return l->link;
+	l = rv_mlink_reach(l->m, worker);
+	return l ? l->link : NULL;
+}
+
+void rv_answer_ack(struct rv_mlink *l, const struct rv_msg_id *id, bool error, const char *text,
+		   size_t len)
+{
+	struct rv_link *link = rv_answer_link(l, rv_msg_id_worker(id));
+	struct rv_ack_header h = {.error = error, .id = *id};
+	uint8_t head[RV_ACK_HEADER_LEN];
+	struct rv_writer w = rv_writer(head, sizeof(head));
+
+	rv_ack_header_encode(&w, &h);
+	if (link &&
+	    link->ops->send(link, RV_FRAME_ACK, head, w.len, text, len, NULL, NULL) == -EMSGSIZE)
+		link->ops->send(link, RV_FRAME_ACK, head, w.len, NULL, 0, NULL, NULL);
+}
+
+static size_t encode_response(uint8_t head[RV_RESPONSE_HEADER_MIN], const struct rv_msg_id *id,
+			      bool error)
+{
+	struct rv_response_header h = {.id = *id, .outcome = error};
+	struct rv_writer w = rv_writer(head, RV_RESPONSE_HEADER_MIN);
+
+	rv_response_header_encode(&w, &h);
+	return w.len;
+}
+
+static void send_long(struct rv_messenger *m, const struct rv_msg_id *id, const uint8_t *head,
+		      size_t head_len, const void *body, size_t len);
+
+int rv_answer_response(struct rv_mlink *l, const struct rv_msg_id *id, bool error, const void *body,
+		       size_t len, rv_sent_fn *sent, void *ctx)
+{
+	struct rv_link *link = rv_answer_link(l, rv_msg_id_worker(id));
+	uint8_t head[RV_RESPONSE_HEADER_MIN];
+	size_t head_len = encode_response(head, id, error);
+	int rc;
+
+	if (!link)
+		return -ESHUTDOWN;
+	rc = link->ops->send(link, RV_FRAME_RESPONSE, head, head_len, body, len, sent, ctx);
+	if (rc == -EMSGSIZE && l->datagram && !sent)
+		send_long(l->m, id, head, head_len, body, len);
+	return rc;
+}
+
+/* Too long for a datagram, and for no other way: its caller would wait for ever, so it gets an error. */
+static void say_too_long(struct rv_messenger *m, const struct rv_msg_id *id, size_t len)
+{
+	struct rv_mlink *l = rv_mlink_reach(m, rv_msg_id_worker(id));
+	uint8_t head[RV_RESPONSE_HEADER_MIN];
+	size_t head_len = encode_response(head, id, true);
+	char text[160];
+	int n = snprintf(
+		text, sizeof(text),
+		"Failed to send response: %zu bytes are more than fit in a message to the caller",
+		len);
+
+	if (l)
+		l->link->ops->send(l->link, RV_FRAME_RESPONSE, head, head_len, text, (size_t)n,
+				   NULL, NULL);
+}
+
+static void long_sent(struct rv_call *c, const struct rv_call_answer *a)
+{
+	struct rv_response_header h;
+
+	if (a->rc && !rv_response_header_decode(c->headers, c->headers_len, &h))
+		say_too_long(c->ctx, &h.id, c->body_len);
+}
+
+static void send_long(struct rv_messenger *m, const struct rv_msg_id *id, const uint8_t *head,
+		      size_t head_len, const void *body, size_t len)
+{
+	if (rv_route_answer(m, rv_msg_id_worker(id), RV_FRAME_RESPONSE, head, head_len, body, len,
+			    long_sent))
+		say_too_long(m, id, len);
+}
+
+void rv_answer_ok(const struct request *rq, const void *body, size_t len)
+{
+	if (rq->kind == RV_CALL_UNARY)
+		rv_answer_response(rq->link, &rq->id, false, body, len, NULL, NULL);
+	else if (rq->kind == RV_CALL_SYNC)
+		rv_answer_ack(rq->link, &rq->id, false, NULL, 0);
+}
+
+void rv_answer_error(const struct request *rq, const char *fmt, ...)
+{
+	char text[512];
+	va_list ap;
+	int n;
+
+	va_start(ap, fmt);
+	n = vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	n = n < (int)sizeof(text) ? n : (int)sizeof(text) - 1;
+	if (rq->kind == RV_CALL_UNARY)
+		rv_answer_response(rq->link, &rq->id, true, text, (size_t)n, NULL, NULL);
+	else if (rq->kind == RV_CALL_SYNC)
+		rv_answer_ack(rq->link, &rq->id, true, text, (size_t)n);
+}
+
+void rv_answer_am(const struct request *rq, const char *name, const char *err)
+{
+	if (rq->kind == RV_CALL_UNARY)
+		rv_answer_error(rq, "Unary message incorrectly routed to AM handler '%s'%s%s", name,
+				err ? ": " : "", err ? err : "");
+	else if (err)
+		rv_answer_error(rq, "%s", err);
+	else
+		rv_answer_ok(rq, NULL, 0);
+}
