@@ -15,53 +15,16 @@
 #include "dataplane/base/clock.h"
 #include "dataplane/base/log.h"
 #include "dataplane/base/units.h"
-#include "verbs/fence.h"
+#include "verbs/end.h"
+#include "verbs/serve.h"
 
 #define RESOLVE_MS 1000
-#define CONNECT_NS RV_SEC(3)
 #define TICK_MS    1000
 #define BACKLOG    128
-
-/*
- * 4.096 us << 15 is 134 ms; seven of them, and a peer that says nothing is dead after 0.94 s. Not 7 retries: Soft-RoCE
- * takes that for "without end", as with RNR.
- */
-#define ACK_TIMEOUT 15
-#define RETRIES     6
-
-#define HOST_MAX  64 /* of a literal, with a scope */
-#define HOST_TEXT (HOST_MAX + 10)
-
-/* A consumer's queue pair here. */
-struct served {
-	struct rv_verbs_end end;
-	struct rv_verbs_domain *domain; /* NULL: the common one */
-	uint64_t worker;
-	unsigned reactor;
-};
 
 static struct rv_verbs_conn *conn_of(struct rv_verbs_end *e)
 {
 	return RV_CONTAINER(e, struct rv_verbs_conn, end);
-}
-
-static struct served *served_of(struct rv_verbs_end *e)
-{
-	return RV_CONTAINER(e, struct served, end);
-}
-
-static void addr_text(const struct sockaddr *sa, char out[HOST_TEXT])
-{
-	socklen_t len = sa->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6)
-						  : sizeof(struct sockaddr_in);
-	char host[HOST_MAX], port[8];
-
-	if (getnameinfo(sa, len, host, sizeof(host), port, sizeof(port),
-			NI_NUMERICHOST | NI_NUMERICSERV))
-		snprintf(out, HOST_TEXT, "?");
-	else
-		snprintf(out, HOST_TEXT, sa->sa_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host,
-			 port);
 }
 
 /* The hand-over. */
@@ -97,72 +60,18 @@ static void tell(struct rv_verbs *v, struct rv_verbs_conn *c, unsigned news)
 	pthread_mutex_unlock(&v->lock);
 }
 
-/* Queue pairs. The rights, the timeouts and the depths are ours; the path is what rdma_cm found. */
-
-static int make_qp(struct rv_verbs_end *e, struct ibv_pd *pd, struct ibv_cq *cq, unsigned reads)
-{
-	struct ibv_qp_init_attr init = {
-		.send_cq = cq,
-		.recv_cq = cq,
-		.qp_type = IBV_QPT_RC,
-		.cap = {.max_send_wr = reads,
-			.max_recv_wr = 1,
-			.max_send_sge = 1,
-			.max_recv_sge = 1},
-	};
-
-	e->qp = ibv_create_qp(pd, &init);
-	return e->qp ? 0 : -errno;
-}
-
-static int move_qp(struct rv_verbs_end *e, enum ibv_qp_state to, unsigned reads)
-{
-	struct ibv_qp_attr a = {.qp_state = to};
-	int mask;
-
-	if (rdma_init_qp_attr(e->id, &a, &mask))
-		return -errno;
-	a.qp_access_flags = e->role == RV_VERBS_SERVES ? IBV_ACCESS_REMOTE_READ : 0;
-	a.timeout = ACK_TIMEOUT;
-	a.retry_cnt = RETRIES;
-	a.max_rd_atomic = (uint8_t)(e->role == RV_VERBS_READS ? reads : 0);
-	a.max_dest_rd_atomic = (uint8_t)(e->role == RV_VERBS_SERVES ? reads : 0);
-	return -ibv_modify_qp(e->qp, &a, mask);
-}
-
-/* The queue pair first: once it is gone the device reads and writes nothing for it. */
-static void drop_end(struct rv_verbs_end *e)
-{
-	int err = e->qp ? ibv_destroy_qp(e->qp) : 0;
-
-	if (err)
-		rv_log_err("verbs: ibv_destroy_qp failed: %s", strerrordesc_np(err));
-	e->qp = NULL;
-	if (e->id && rdma_destroy_id(e->id))
-		rv_log_err("verbs: rdma_destroy_id failed: %m");
-	e->id = NULL;
-	e->up = false;
-	rv_list_del(&e->link);
-}
-
-static bool on_our_device(const struct rv_verbs *v, const struct rdma_cm_id *id)
-{
-	return id->verbs && id->port_num == v->dev.port &&
-	       strcmp(ibv_get_device_name(id->verbs->device), v->dev.name) == 0;
-}
-
 /* Consumer. */
 
 static void fail(struct rv_verbs *v, struct rv_verbs_conn *c, const char *what, const char *why)
 {
-	char at[HOST_TEXT];
+	char at[RV_VERBS_HOST_TEXT];
 
 	if (!c->end.id)
 		return; /* it was told already */
-	addr_text((const struct sockaddr *)&c->dst, at);
+	rv_verbs_addr_text((const struct sockaddr *)&c->dst, at);
 	rv_log_warn("verbs: no connection to worker %" PRIu64 " at %s: %s: %s", c->worker, at, what,
 		    why);
-	drop_end(&c->end);
+	rv_verbs_end_drop(&c->end);
 	tell(v, c, RV_VERBS_NEWS_FAILED);
 }
 
@@ -186,7 +95,7 @@ static void start_connect(struct rv_verbs *v, struct rv_verbs_conn *c)
 		return;
 	}
 	rv_list_push(&v->reading, &c->end.link);
-	c->end.deadline_ns = rv_clock_ns() + CONNECT_NS;
+	c->end.deadline_ns = rv_clock_ns() + RV_VERBS_CONNECT_NS;
 	if (v->traffic_class >= 0)
 		rdma_set_option(c->end.id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos, sizeof(tos));
 	if (rdma_resolve_addr(c->end.id, src, (struct sockaddr *)&c->dst, RESOLVE_MS))
@@ -195,7 +104,7 @@ static void start_connect(struct rv_verbs *v, struct rv_verbs_conn *c)
 
 static void addr_resolved(struct rv_verbs *v, struct rv_verbs_conn *c)
 {
-	if (!on_our_device(v, c->end.id))
+	if (!rv_verbs_is_our_device(v, c->end.id))
 		fail(v, c, "its address", "the way there is not by our device");
 	else if (rdma_resolve_route(c->end.id, RESOLVE_MS))
 		fail_errno(v, c, "resolving a route", -errno);
@@ -208,16 +117,16 @@ static void route_resolved(struct rv_verbs *v, struct rv_verbs_conn *c)
 		.private_data = hello,
 		.private_data_len = sizeof(hello),
 		.initiator_depth = (uint8_t)v->dev.reads_out,
-		.retry_count = RETRIES,
+		.retry_count = RV_VERBS_RETRIES,
 	};
 	int rc;
 
 	rv_verbs_hello_encode(hello, &(struct rv_verbs_hello){.from = v->worker,
 							      .to = c->worker,
 							      .reactor = (uint16_t)c->r->index});
-	rc = make_qp(&c->end, v->pd, c->r->cq, v->dev.reads_out);
+	rc = rv_verbs_end_make(&c->end, v->pd, c->r->cq, v->dev.reads_out);
 	if (!rc)
-		rc = move_qp(&c->end, IBV_QPS_INIT, 0);
+		rc = rv_verbs_end_move(&c->end, IBV_QPS_INIT, 0);
 	if (rc) {
 		fail_errno(v, c, "making a queue pair", rc);
 		return;
@@ -242,9 +151,9 @@ static void answered(struct rv_verbs *v, struct rv_verbs_conn *c, const struct r
 		fail(v, c, "its answer", "it grants no reads");
 		return;
 	}
-	rc = move_qp(&c->end, IBV_QPS_RTR, depth);
+	rc = rv_verbs_end_move(&c->end, IBV_QPS_RTR, depth);
 	if (!rc)
-		rc = move_qp(&c->end, IBV_QPS_RTS, depth);
+		rc = rv_verbs_end_move(&c->end, IBV_QPS_RTS, depth);
 	if (!rc && rdma_establish(c->end.id))
 		rc = -errno;
 	if (rc) {
@@ -268,148 +177,12 @@ static void refused(struct rv_verbs *v, struct rv_verbs_conn *c, int status,
 		fail(v, c, "it refused", status == 8 ? "nobody listens there" : "no reason given");
 }
 
-/* Owner. */
-
-static void close_served(struct rv_verbs *v, struct served *s, const char *why)
-{
-	rv_log_info("verbs: the connection from worker %" PRIu64 " is over: %s", s->worker, why);
-	drop_end(&s->end);
-	if (s->domain)
-		rv_verbs_domain_leave(v, s->domain);
-	free(s);
-}
-
-static bool is_known(struct rv_verbs *v, uint64_t worker)
-{
-	bool known;
-
-	pthread_mutex_lock(&v->lock);
-	known = rv_map64_get(&v->known, worker) != NULL;
-	pthread_mutex_unlock(&v->lock);
-	return known;
-}
-
-static unsigned judge(struct rv_verbs *v, struct rdma_cm_id *id, const struct rdma_conn_param *p,
-		      struct rv_verbs_hello *h)
-{
-	if (!rv_verbs_hello_decode(p->private_data, p->private_data_len, h))
-		return RV_VERBS_REFUSE_HELLO;
-	if (!v->allows(v->user, rdma_get_peer_addr(id)))
-		return RV_VERBS_REFUSE_ADDRESS;
-	if (h->to != v->worker)
-		return RV_VERBS_REFUSE_OWNER;
-	if (!is_known(v, h->from))
-		return RV_VERBS_REFUSE_UNKNOWN;
-	return on_our_device(v, id) ? 0 : RV_VERBS_REFUSE_DEVICE;
-}
-
-/* It connects anew: whatever was there before, it does not use it any more. */
-static void replace(struct rv_verbs *v, const struct rv_verbs_hello *h)
-{
-	struct rv_list *it, *tmp;
-
-	RV_LIST_EACH_SAFE(it, tmp, &v->serving)
-	{
-		struct served *s = served_of(RV_LIST_ENTRY(it, struct rv_verbs_end, link));
-
-		if (s->worker == h->from && s->reactor == h->reactor)
-			close_served(v, s, "it connects anew");
-	}
-}
-
-static int accept_it(struct rv_verbs *v, struct served *s, unsigned reads)
-{
-	uint8_t hello[RV_VERBS_HELLO];
-	struct rdma_conn_param p = {
-		.private_data = hello,
-		.private_data_len = sizeof(hello),
-		.responder_resources = (uint8_t)reads,
-	};
-	int rc = make_qp(&s->end, s->domain ? s->domain->pd : v->pd, v->served_cq, 1);
-
-	rv_verbs_hello_encode(hello, &(struct rv_verbs_hello){.from = v->worker,
-							      .to = s->worker,
-							      .reactor = (uint16_t)s->reactor});
-	if (!rc)
-		rc = move_qp(&s->end, IBV_QPS_INIT, reads);
-	if (!rc)
-		rc = move_qp(&s->end, IBV_QPS_RTR, reads);
-	if (!rc)
-		rc = move_qp(&s->end, IBV_QPS_RTS, reads);
-	if (rc)
-		return rc;
-	p.qp_num = s->end.qp->qp_num;
-	return rdma_accept(s->end.id, &p) ? -errno : 0;
-}
-
-/* @return 0 and @id is served, or a negative errno and it is the caller's */
-static int serve(struct rv_verbs *v, struct rdma_cm_id *id, const struct rv_verbs_hello *h,
-		 unsigned reads)
-{
-	struct served *s = calloc(1, sizeof(*s));
-	int rc;
-
-	if (!s)
-		return -ENOMEM;
-	s->end = (struct rv_verbs_end){.role = RV_VERBS_SERVES,
-				       .id = id,
-				       .deadline_ns = rv_clock_ns() + CONNECT_NS};
-	rv_list_init(&s->end.link);
-	s->worker = h->from;
-	s->reactor = h->reactor;
-	rc = v->fence == RV_VERBS_FENCE_NO ? 0 : rv_verbs_domain_enter(v, h->from, &s->domain);
-	if (rc)
-		goto err_free;
-	rc = accept_it(v, s, reads);
-	if (rc)
-		goto err_qp;
-	id->context = &s->end;
-	rv_list_push(&v->serving, &s->end.link);
-	return 0;
-
-err_qp:
-	if (s->end.qp)
-		ibv_destroy_qp(s->end.qp);
-	if (s->domain)
-		rv_verbs_domain_leave(v, s->domain);
-err_free:
-	free(s);
-	return rc;
-}
-
-static void requested(struct rv_verbs *v, struct rdma_cm_id *id, const struct rdma_conn_param *p)
-{
-	unsigned reads = (unsigned)rv_min_u64(p->responder_resources, v->dev.reads_in);
-	struct rv_verbs_hello h = {0};
-	uint8_t why = (uint8_t)judge(v, id, p, &h);
-	char at[HOST_TEXT];
-	int rc = 0;
-
-	addr_text(rdma_get_peer_addr(id), at);
-	if (!why && h.reactor < RV_VERBS_REACTORS_MAX) {
-		replace(v, &h);
-		rc = serve(v, id, &h, reads ? reads : 1);
-		if (!rc) {
-			rv_log_info("verbs: worker %" PRIu64 " connects from %s", h.from, at);
-			return;
-		}
-	}
-	if (!why)
-		why = RV_VERBS_REFUSE_RESOURCES;
-	rv_log_warn("verbs: a connection from %s (worker %" PRIu64
-		    ") is refused, it is told: %s%s%s",
-		    at, h.from, rv_verbs_refusal_name(why), rc ? ": " : "",
-		    rc ? strerrordesc_np(-rc) : "");
-	rdma_reject(id, &why, sizeof(why));
-	rdma_destroy_id(id);
-}
-
 /* Events of rdma_cm. */
 
 static void lost(struct rv_verbs *v, struct rv_verbs_end *e, const char *why)
 {
 	if (e->role == RV_VERBS_SERVES)
-		close_served(v, served_of(e), why);
+		rv_verbs_served_close(v, e, why);
 	else if (e->up)
 		tell(v, conn_of(e), RV_VERBS_NEWS_LOST);
 	else
@@ -475,7 +248,7 @@ static void on_cm(struct rv_verbs *v)
 		p.private_data = p.private_data ? data : NULL;
 		rdma_ack_cm_event(ev);
 		if (type == RDMA_CM_EVENT_CONNECT_REQUEST)
-			requested(v, id, &p);
+			rv_verbs_requested(v, id, &p);
 		else if (e->role != RV_VERBS_LISTENS)
 			on_end_event(v, e, type, status, &p);
 		else
@@ -559,7 +332,7 @@ static void on_async(struct rv_verbs *v)
 static void do_wish(struct rv_verbs *v, struct rv_verbs_conn *c, unsigned wants)
 {
 	if (wants & RV_VERBS_WANT_DESTROY) {
-		drop_end(&c->end);
+		rv_verbs_end_drop(&c->end);
 		tell(v, c, RV_VERBS_NEWS_DESTROYED);
 	} else if (wants & RV_VERBS_WANT_CONNECT) {
 		start_connect(v, c);
@@ -587,32 +360,6 @@ static void on_wishes(struct rv_verbs *v)
 
 /* Now and then. */
 
-static bool is_broken(struct ibv_qp *qp)
-{
-	struct ibv_qp_attr a;
-	struct ibv_qp_init_attr init;
-
-	return !ibv_query_qp(qp, &a, IBV_QP_STATE, &init) && a.qp_state == IBV_QPS_ERR;
-}
-
-/* A refused access breaks the owner's queue pair without a word: it must be looked at. */
-static void look_at_served(struct rv_verbs *v, uint64_t now_ns, bool forgot)
-{
-	struct rv_list *it, *tmp;
-
-	RV_LIST_EACH_SAFE(it, tmp, &v->serving)
-	{
-		struct served *s = served_of(RV_LIST_ENTRY(it, struct rv_verbs_end, link));
-
-		if (!s->end.up && now_ns >= s->end.deadline_ns)
-			close_served(v, s, "it did not finish connecting");
-		else if (forgot && !is_known(v, s->worker))
-			close_served(v, s, "it is not known any more");
-		else if (is_broken(s->end.qp))
-			close_served(v, s, "an access was refused, or its queue pair broke");
-	}
-}
-
 static void tick(struct rv_verbs *v)
 {
 	uint64_t now_ns = rv_clock_ns();
@@ -623,7 +370,7 @@ static void tick(struct rv_verbs *v)
 	forgot = v->forgot;
 	v->forgot = false;
 	pthread_mutex_unlock(&v->lock);
-	look_at_served(v, now_ns, forgot);
+	rv_verbs_look_at_served(v, now_ns, forgot);
 	RV_LIST_EACH_SAFE(it, tmp, &v->reading)
 	{
 		struct rv_verbs_end *e = RV_LIST_ENTRY(it, struct rv_verbs_end, link);
@@ -691,7 +438,7 @@ static bool to_listen_on(const struct rv_verbs *v, const char *host, uint16_t po
 
 static int start_listening(struct rv_verbs *v, const char *host, uint16_t port, char *why)
 {
-	char at[HOST_TEXT];
+	char at[RV_VERBS_HOST_TEXT];
 	uint8_t tos = (uint8_t)v->traffic_class;
 	int rc;
 
@@ -701,7 +448,7 @@ static int start_listening(struct rv_verbs *v, const char *host, uint16_t port, 
 			 host);
 		return -EINVAL;
 	}
-	addr_text((struct sockaddr *)&v->listen_addr, at);
+	rv_verbs_addr_text((struct sockaddr *)&v->listen_addr, at);
 	if (rdma_create_id(v->cm_channel, &v->listener.id, &v->listener, RDMA_PS_TCP)) {
 		rc = -errno;
 		snprintf(why, RV_VERBS_WHY, "rdma_create_id: %s", strerrordesc_np(-rc));
@@ -716,7 +463,7 @@ static int start_listening(struct rv_verbs *v, const char *host, uint16_t port, 
 		snprintf(why, RV_VERBS_WHY, "cannot listen on %s: %s", at, strerrordesc_np(-rc));
 		return rc;
 	}
-	if (!on_our_device(v, v->listener.id)) {
+	if (!rv_verbs_is_our_device(v, v->listener.id)) {
 		snprintf(why, RV_VERBS_WHY, "%s is no address of port %u of %s", at, v->dev.port,
 			 v->dev.name);
 		return -ENODEV;
@@ -724,7 +471,7 @@ static int start_listening(struct rv_verbs *v, const char *host, uint16_t port, 
 	memcpy(&v->listen_addr, rdma_get_local_addr(v->listener.id),
 	       v->listen_addr.ss_family == AF_INET6 ? sizeof(struct sockaddr_in6)
 						    : sizeof(struct sockaddr_in));
-	addr_text((struct sockaddr *)&v->listen_addr, at);
+	rv_verbs_addr_text((struct sockaddr *)&v->listen_addr, at);
 	rv_log_info("verbs: listening on %s", at);
 	return 0;
 }
@@ -784,6 +531,6 @@ void rv_verbs_cm_stop(struct rv_verbs *v)
 	kick(v->wake);
 	pthread_join(v->thread, NULL);
 	RV_LIST_EACH_SAFE(it, tmp, &v->serving)
-	close_served(v, served_of(RV_LIST_ENTRY(it, struct rv_verbs_end, link)), "this node stops");
+	rv_verbs_served_close(v, RV_LIST_ENTRY(it, struct rv_verbs_end, link), "this node stops");
 	stop_listening(v);
 }

@@ -2,6 +2,8 @@
 import os
 import subprocess
 import sys
+import threading
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "integration"))
 from rvdtest import *  # noqa: E402
@@ -33,3 +35,18 @@ def know(b, a, end=1):
 
 def sh(*cmd):
     subprocess.run(cmd, check=True)
+
+
+def link_down(after, seconds):
+    """The owner's end of the link goes down in a moment, for so long. The thread that does it."""
+    def run():
+        time.sleep(after)
+        sh("ip", "link", "set", "v0", "down")
+        time.sleep(seconds)
+        sh("ip", "link", "set", "v0", "up")
+        # The kernel forgot the route with the link.
+        sh("ip", "route", "replace", "10.9.0.2", "dev", "v0", "src", "10.9.0.1", "scope", "link", "table", "101")
+
+    t = threading.Thread(target=run)
+    t.start()
+    return t

@@ -346,11 +346,7 @@ def test_a_link_that_is_down_for_two_seconds_costs_time_and_no_bytes():
         know(c, a)
         get(c, owner.put(data[:1 << 20]), path=RDMA)
         h = owner.put(data)
-        t = threading.Thread(target=lambda: (time.sleep(0.2), sh("ip", "link", "set", "v0", "down"), time.sleep(2),
-                                             sh("ip", "link", "set", "v0", "up"),
-                                             sh("ip", "route", "replace", "10.9.0.2", "dev", "v0", "src", "10.9.0.1",
-                                                "scope", "link", "table", "101")))
-        t.start()
+        t = link_down(after=0.2, seconds=2)
         try:
             assert c.get(h, timeout_ns=int(100e9))["data"] == data, "wrong bytes"
         except Refused:
