@@ -4,7 +4,6 @@
 Runs inside scripts/rdma-vm."""
 import fcntl
 import re
-import threading
 
 from rdmatest import *
 from rvlib import *

@@ -6,7 +6,6 @@ import atexit
 import fcntl
 import json
 import re
-import threading
 
 from rdmatest import *
 from rvlib import *
