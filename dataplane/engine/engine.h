@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 
 #include "dataplane/base/map64.h"
+#include "dataplane/base/slab.h"
 #include "dataplane/engine/stats.h"
 #include "dataplane/interfaces/fabric.h"
 #include "dataplane/interfaces/peer_calls.h"
@@ -78,8 +79,8 @@ struct rv_engine {
 	struct rv_list transfers_to_end; /* leases; waiting for a cell */
 	struct rv_task retry;
 
-	struct rv_export *exports; /* records, as many as leases */
-	struct rv_list free_exports, exports_waiting;
+	struct rv_slab exports; /* records, at most as many as leases */
+	struct rv_list exports_waiting;
 	struct rv_task export_retry;
 	struct rv_counter exports_live, exports_stuck;
 

@@ -1,8 +1,5 @@
 #include "dataplane/engine/export.h"
 
-#include <errno.h>
-#include <stdlib.h>
-
 #include "dataplane/base/check.h"
 #include "dataplane/base/err.h"
 #include "dataplane/base/log.h"
@@ -10,32 +7,22 @@
 #include "dataplane/engine/region.h"
 #include "dataplane/engine/serve_impl.h"
 
-#define RETRY_NS RV_MS(1)
+#define RETRY_NS     RV_MS(1)
+#define SLAB_EXPORTS 256
 
 static void too_late(struct rv_reactor *r, struct rv_task *t);
 static void retry(struct rv_reactor *r, struct rv_task *t);
 
-int rv_exports_init(struct rv_engine *e)
+void rv_exports_init(struct rv_engine *e)
 {
-	uint32_t nr = e->conf.export_ask ? e->conf.max_leases : 0;
-
-	rv_list_init(&e->free_exports);
 	rv_list_init(&e->exports_waiting);
+	rv_slab_init(&e->exports, sizeof(struct rv_export), SLAB_EXPORTS);
 	e->export_retry.fn = retry;
-	if (!nr)
-		return 0;
-	e->exports = calloc(nr, sizeof(*e->exports));
-	if (!e->exports)
-		return -ENOMEM;
-	for (uint32_t i = 0; i < nr; i++)
-		rv_list_push(&e->free_exports, &e->exports[i].link);
-	return 0;
 }
 
 void rv_exports_fini(struct rv_engine *e)
 {
-	free(e->exports);
-	e->exports = NULL;
+	rv_slab_fini(&e->exports);
 }
 
 static void gone(struct rv_export *x)
@@ -48,7 +35,7 @@ static void gone(struct rv_export *x)
 	rv_block_drop(x->block); /* an arena may go with it; a region says so later */
 	if (of_region)
 		rv_region_keys_gone(e, a, 0);
-	rv_list_push(&e->free_exports, &x->link);
+	rv_slab_give(&e->exports, x);
 	rv_counter_sub(&e->exports_live, 1);
 }
 
@@ -160,9 +147,10 @@ bool rv_export_begin(struct rv_engine *e, struct rv_fabric *f, struct rv_lease *
 		     struct rv_cell *c)
 {
 	struct rv_slot *slot = l->slot;
-	struct rv_list *it = rv_list_pop(&e->free_exports);
-	struct rv_export *x = it ? RV_LIST_ENTRY(it, struct rv_export, link) : NULL;
+	struct rv_export *x = NULL;
 
+	if (rv_counter_get(&e->exports_live) < e->conf.max_leases)
+		x = rv_slab_take(&e->exports);
 	if (!x)
 		return false;
 	*x = (struct rv_export){
@@ -184,7 +172,7 @@ bool rv_export_begin(struct rv_engine *e, struct rv_fabric *f, struct rv_lease *
 			    .len = slot->len,
 			    .worker = l->worker,
 		    })) {
-		rv_list_push(&e->free_exports, &x->link);
+		rv_slab_give(&e->exports, x);
 		return false;
 	}
 	rv_block_hold(x->block);

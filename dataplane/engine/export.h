@@ -28,7 +28,7 @@ struct rv_export_ask {
 };
 
 struct rv_export {
-	struct rv_list link; /* free ones; or those that wait for a cell */
+	struct rv_list link; /* those that wait for a cell */
 	struct rv_engine *e;
 	enum { RV_EXPORT_MAKING, RV_EXPORT_LIVE, RV_EXPORT_REVOKING } state;
 	struct rv_fabric *fabric;
@@ -39,8 +39,8 @@ struct rv_export {
 	struct rv_task late;
 };
 
-/** @thread init @return 0 or -ENOMEM */
-int rv_exports_init(struct rv_engine *e);
+/** @thread init */
+void rv_exports_init(struct rv_engine *e);
 void rv_exports_fini(struct rv_engine *e);
 
 /**

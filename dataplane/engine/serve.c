@@ -55,14 +55,10 @@ int rv_engine_init(struct rv_engine *e, const struct rv_engine_conf *conf)
 	rc = rv_gets_init(e);
 	if (rc)
 		goto err_store;
-	rc = rv_exports_init(e);
-	if (rc)
-		goto err_gets;
+	rv_exports_init(e);
 	rv_pool_init(&e->pool, &e->conf.pool);
 	return 0;
 
-err_gets:
-	rv_gets_fini(e);
 err_store:
 	rv_store_fini(&e->store);
 	return rc;
