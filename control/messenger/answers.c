@@ -59,16 +59,16 @@ int rv_answer_response(struct rv_mlink *l, const struct rv_msg_id *id, bool erro
 }
 
 /* Too long for a datagram, and for no other way: its caller would wait for ever, so it gets an error. */
-static void say_too_long(struct rv_messenger *m, const struct rv_msg_id *id, size_t len)
+static void say_lost(struct rv_messenger *m, const struct rv_msg_id *id, size_t len, int rc)
 {
 	struct rv_mlink *l = rv_mlink_reach(m, rv_msg_id_worker(id));
 	uint8_t head[RV_RESPONSE_HEADER_MIN];
 	size_t head_len = encode_response(head, id, true);
-	char text[160];
+	char text[192];
 	int n = snprintf(
 		text, sizeof(text),
-		"Failed to send response: %zu bytes are more than fit in a message to the caller",
-		len);
+		"Failed to send response: %zu bytes are more than fit in a message to the caller%s",
+		len, rc == -ENOBUFS ? ", and it does not read what waits for it elsewhere" : "");
 
 	if (l)
 		l->link->ops->send(l->link, RV_FRAME_RESPONSE, head, head_len, text, (size_t)n,
@@ -79,16 +79,19 @@ static void long_sent(struct rv_call *c, const struct rv_call_answer *a)
 {
 	struct rv_response_header h;
 
+	c->route->answer_bytes -= c->body_len;
 	if (a->rc && !rv_response_header_decode(c->headers, c->headers_len, &h))
-		say_too_long(c->ctx, &h.id, c->body_len);
+		say_lost(c->ctx, &h.id, c->body_len, a->rc);
 }
 
 static void send_long(struct rv_messenger *m, const struct rv_msg_id *id, const uint8_t *head,
 		      size_t head_len, const void *body, size_t len)
 {
-	if (rv_route_answer(m, rv_msg_id_worker(id), RV_FRAME_RESPONSE, head, head_len, body, len,
-			    long_sent))
-		say_too_long(m, id, len);
+	int rc = rv_route_answer(m, rv_msg_id_worker(id), RV_FRAME_RESPONSE, head, head_len, body,
+				 len, long_sent);
+
+	if (rc)
+		say_lost(m, id, len, rc);
 }
 
 void rv_answer_ok(const struct request *rq, const void *body, size_t len)

@@ -680,10 +680,16 @@ int rv_route_answer(struct rv_messenger *m, uint64_t worker, unsigned type, cons
 		return -EHOSTUNREACH;
 	if (header_len + len > RV_FRAME_MAX)
 		return -EMSGSIZE;
+	/* Whose datagrams these answer is not paused by them, so they are counted before they are copied. */
+	if (r->answer_bytes >= RV_LINK_QUEUE ||
+	    (r->control && r->control->link &&
+	     r->control->link->ops->queued(r->control->link) >= RV_LINK_QUEUE))
+		return -ENOBUFS;
 	c = rv_call_begin(&m->calls, m->reactor->now_ns + ANSWER_NS, done, m);
 	if (!c)
 		return -ENOMEM;
 	c->frame = type;
+	c->route = r;
 	memcpy(c->headers, header, header_len);
 	c->headers_len = (uint16_t)header_len;
 	c->body = malloc(len);
@@ -693,6 +699,7 @@ int rv_route_answer(struct rv_messenger *m, uint64_t worker, unsigned type, cons
 		return -ENOMEM;
 	}
 	memcpy(c->body, body, len);
+	r->answer_bytes += len;
 	rv_route_submit(m, r, c);
 	return 0;
 }

@@ -52,6 +52,7 @@ struct rv_route {
 	bool bulk_up, no_bulk;
 	bool other_owner;        /* who answered there is not who the handle names */
 	struct rv_list waiting;  /* calls */
+	size_t answer_bytes;     /* of answers among them */
 	struct rv_list connects; /* struct rv_connect, waiting for the state */
 	uint64_t retry_at_ns, backoff_ns;
 	int last_rc;
@@ -126,7 +127,12 @@ int rv_hello_encode(struct rv_call *c, struct rv_request_header *h, struct rv_wr
 void rv_route_submit(struct rv_messenger *m, struct rv_route *r, struct rv_call *c);
 /** Encode @c and put it on @l. */
 void rv_call_transmit(struct rv_messenger *m, struct rv_call *c, struct rv_mlink *l);
-/** Put a frame that answers a peer on the way to it, by its route. @return 0; -EMSGSIZE, -EHOSTUNREACH, -ENOMEM */
+/**
+ * Put a frame that answers a peer on the way to it, by its route.
+ *
+ * @param done  told of the end with a call whose `headers` and `body_len` are the frame's
+ * @return 0; -EMSGSIZE; -EHOSTUNREACH; -ENOMEM; -ENOBUFS: as much waits for the peer already as may
+ */
 int rv_route_answer(struct rv_messenger *m, uint64_t worker, unsigned type, const void *header,
 		    size_t header_len, const void *body, size_t len, rv_call_fn *done);
 /** Fail a call; if its payload is arriving, once the place is given up. */

@@ -287,6 +287,37 @@ static void and_where_tcp_fails_too(void **state)
 	assert_non_null(strstr(text, "are more than fit"));
 }
 
+static void long_answers_that_nobody_reads_are_bounded(void **state)
+{
+	uint64_t worker = add(NUMBER, "192.0.2.7", FRAME_MAX);
+	const unsigned fit = RV_LINK_QUEUE / RV_MIB(1);
+	struct fake_link *tcp;
+	char text[192];
+	size_t len;
+
+	(void)state;
+	/* It never takes the connection. */
+	for (uint16_t i = 1; i <= fit; i++)
+		answer_with(worker, i, RV_MIB(1));
+	assert_true(fake_link_quiet(newest()));
+	answer_with(worker, fit + 1, RV_MIB(1));
+	assert_int_equal(need_response(newest(), text, sizeof(text), &len), 1);
+	assert_non_null(strstr(text, "does not read"));
+	/* What waited fails with the connection, and there is room again. */
+	fake_link_connected(fake_carrier_link(&carrier, 0), -ECONNREFUSED);
+	for (unsigned i = 0; i < fit; i++)
+		assert_int_equal(need_response(newest(), text, sizeof(text), &len), 1);
+	fake_engine_advance(&w, RV_SEC(10));
+	answer_with(worker, fit + 2, RV_MIB(1));
+	tcp = greet();
+	assert_int_equal(need_response(tcp, text, sizeof(text), &len), 0);
+	/* Now it takes the connection, and reads nothing. */
+	tcp->queued = RV_LINK_QUEUE;
+	answer_with(worker, fit + 3, RV_MIB(1));
+	assert_int_equal(need_response(newest(), text, sizeof(text), &len), 1);
+	assert_non_null(strstr(text, "does not read"));
+}
+
 static void a_chunk_too_long_for_a_datagram_is_an_error_and_leaves_the_transfer(void **state)
 {
 	uint64_t worker = add(NUMBER, NULL, FRAME_MAX);
@@ -576,6 +607,7 @@ int main(void)
 		AIR(an_answer_too_long_for_a_datagram_goes_by_tcp),
 		AIR(where_there_is_no_tcp_it_is_an_error),
 		AIR(and_where_tcp_fails_too),
+		AIR(long_answers_that_nobody_reads_are_bounded),
 		AIR(a_chunk_too_long_for_a_datagram_is_an_error_and_leaves_the_transfer),
 		AIR(a_draining_node_refuses_datagrams_too),
 		AIR(beyond_what_pauses_a_connection_calls_are_told_busy),
