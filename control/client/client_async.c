@@ -151,7 +151,7 @@ static void attach(struct rv_async *a, struct rv_call *call, rv_async_fn *then)
 	call->rq.timeout_ns = rv_budget_left_ns(&a->b);
 }
 
-/* From here on it may end in another thread's turn, so the lock is kept until it is known everywhere. */
+/* From here on it may end in another thread's turn, which waits for this lock: until it is known everywhere. */
 int rv_async_begin(struct rv_async *a, struct rv_call *call, const void *payload, size_t len,
 		   rv_async_fn *then)
 {
@@ -205,6 +205,15 @@ static void forget_step(struct rv_async *a, int rc)
 	a->call = a->write = NULL;
 }
 
+/* A step may be over just when its deadline passes; then nobody watches over the next one any more. */
+static bool too_late(struct rv_async *a)
+{
+	if (rv_clock_ns() < a->b.deadline_ns)
+		return false;
+	rv_async_end(a, rv_client_fail(-ETIMEDOUT, "the daemon did not answer in time"));
+	return true;
+}
+
 void rv_async_step(struct rv_async *a, struct rv_call *call, const void *payload, size_t len,
 		   rv_async_fn *then)
 {
@@ -213,6 +222,10 @@ void rv_async_step(struct rv_async *a, struct rv_call *call, const void *payload
 	forget_step(a, 0);
 	if (!call) {
 		rv_async_end(a, -ENOMEM);
+		return;
+	}
+	if (too_late(a)) {
+		rv_call_free(call);
 		return;
 	}
 	attach(a, call, then);
@@ -231,6 +244,11 @@ void rv_async_step_write(struct rv_async *a, struct rv_call *write, const void *
 		rv_call_free(write);
 		rv_call_free(commit);
 		rv_async_end(a, -ENOMEM);
+		return;
+	}
+	if (too_late(a)) {
+		rv_call_free(write);
+		rv_call_free(commit);
 		return;
 	}
 	attach(a, commit, then);
@@ -312,6 +330,9 @@ static void take_steps(struct rv_client *c)
 		call = rv_wire_ready(&c->wire);
 		if (!call)
 			return;
+		/* It may have ended with the connection while another thread is still in rv_async_begin(). */
+		pthread_mutex_lock(&c->async.lock);
+		pthread_mutex_unlock(&c->async.lock);
 		a = call->user;
 		if (call->rc)
 			rv_client_fail(call->rc, "%s", call->text);

@@ -749,6 +749,54 @@ static void bytes_are_not_looked_at_after_done(void **state)
 	fake_stop(&f);
 }
 
+/* As many calls as one turn looks at. */
+#define TURN 1024u
+
+/* The answer to its first step is there when its deadline passes, and is looked at in the turn after that. */
+static void script_first_step(int fd)
+{
+	struct rv_local_rep rep = {.token = 7, .len = 4096};
+
+	for (unsigned i = 0; i < TURN; i++)
+		metadata_for(fd,
+			     &(struct rv_local_req){.id = fake_expect(fd, RV_LOCAL_METADATA).id});
+	rep.id = fake_expect(fd, RV_LOCAL_ALLOC).id;
+	fake_answer(fd, RV_LOCAL_ALLOC, &rep, NULL, -1);
+	metadata_for(fd, &(struct rv_local_req){.id = fake_expect(fd, RV_LOCAL_METADATA).id});
+	MUST(fake_expect(fd, RV_LOCAL_FREE).token == 7);
+	fake_until_closed(fd);
+}
+
+static void no_step_begins_after_the_deadline(void **state)
+{
+	struct rv_opts o = {.timeout_ns = RV_MS(1)};
+	static struct end others[TURN];
+	struct rv_meta meta;
+	uint8_t data[4096] = {0};
+	struct fake_daemon f;
+	struct end e = {0};
+	uint64_t began;
+
+	(void)state;
+	fake_start(&f, script_first_step);
+	for (unsigned i = 0; i < TURN; i++)
+		assert_int_equal(
+			rv_metadata_nb(f.c, fake_handle(1), &others[i].meta, done, &others[i]), 0);
+	began = rv_clock_ns();
+	assert_int_equal(rv_register_data_nb(f.c, data, sizeof(data), &o, &e.handle, done, &e), 0);
+	assert_int_equal(rv_metadata(f.c, fake_handle(1), &meta), 0); /* it reads all answers */
+	while (rv_clock_ns() - began < RV_MS(10) + RV_SEC(1)) /* a client waits a second longer */
+		usleep(10000);
+	progress(f.c);
+	assert_int_equal(e.called, 0);
+	progress(f.c);
+	assert_int_equal(e.called, 1);
+	assert_int_equal(e.rc, -ETIMEDOUT);
+	for (unsigned i = 0; i < TURN; i++)
+		assert_int_equal(others[i].called, 1);
+	fake_stop(&f);
+}
+
 /* A daemon that answers before it has read what it answers. */
 #define MANY 3000u
 
@@ -1005,6 +1053,7 @@ int main(void)
 		cmocka_unit_test(when_the_daemon_dies_each_is_told_once),
 		cmocka_unit_test(closing_cancels_what_is_outstanding),
 		cmocka_unit_test(bytes_are_not_looked_at_after_done),
+		cmocka_unit_test(no_step_begins_after_the_deadline),
 		cmocka_unit_test(an_answer_that_comes_too_early_does_no_harm),
 		cmocka_unit_test(a_daemon_that_does_not_read_fills_a_queue_that_has_an_end),
 		cmocka_unit_test(blocking_and_asynchronous_calls_share_a_session),
