@@ -9,7 +9,6 @@
 #include <ucp/api/ucp.h>
 
 #include "dataplane/base/bytes.h"
-#include "dataplane/base/check.h"
 #include "dataplane/base/err.h"
 #include "dataplane/base/log.h"
 #include "ucx/am_impl.h"

@@ -202,7 +202,6 @@ static int create(const struct rv_ucx_conf *conf, char *why, struct rv_ucx **out
 	}
 	u->base.ops = &ops;
 	/* One key serves a whole arena for its life: a lease's end takes nobody's key away. */
-	u->base.revokes = false;
 	u->reactors = conf->reactors;
 	rv_ucx_set_idle(&u->base, conf->idle_ns);
 	snprintf(u->base.version, sizeof(u->base.version), "%s", rv_ucx_version());

@@ -34,18 +34,6 @@ static void on_completed(void *request, ucs_status_t status, void *arg)
 	ucp_request_free(request);
 }
 
-/* A range outside its map would let the device write over somebody else's bytes. */
-static void check_range(const struct rv_fabric_get *g)
-{
-	const struct rv_fabric_map *m = g->local_map;
-	uintptr_t base = (uintptr_t)m->base;
-	uintptr_t at = (uintptr_t)g->local;
-
-	RV_CHECK(at >= base);
-	RV_CHECK(g->len <= m->len);
-	RV_CHECK(at - base <= m->len - g->len);
-}
-
 static int post(struct rv_ucx_ep *ep, struct rv_fabric_get *g, ucp_rkey_h rkey)
 {
 	const ucp_request_param_t param = {
@@ -85,7 +73,7 @@ int rv_ucx_get_post(struct rv_ucx_worker *w, struct rv_fabric_get *g)
 	ucp_rkey_h rkey;
 	int rc;
 
-	check_range(g);
+	rv_fabric_map_check(g->local_map, g->local, g->len);
 	if (w->quiescing)
 		return -ESHUTDOWN;
 	ep = rv_ucx_ep_up(w, g->worker);

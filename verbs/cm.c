@@ -7,7 +7,6 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -71,7 +70,7 @@ static void fail(struct rv_verbs *v, struct rv_verbs_conn *c, const char *what, 
 	rv_verbs_addr_text((const struct sockaddr *)&c->dst, at);
 	rv_log_warn("verbs: no connection to worker %" PRIu64 " at %s: %s: %s", c->worker, at, what,
 		    why);
-	rv_verbs_end_drop(&c->end);
+	rv_verbs_end_drop(v, &c->end);
 	tell(v, c, RV_VERBS_NEWS_FAILED);
 }
 
@@ -298,7 +297,7 @@ static void on_device_event(struct rv_verbs *v, const struct ibv_async_event *ev
 	case IBV_EVENT_DEVICE_FATAL:
 		rv_log_err("verbs: %s is gone or broken: reads go other ways until a restart",
 			   v->dev.name);
-		atomic_store_explicit(&v->dead, true, memory_order_relaxed);
+		atomic_store_explicit(&v->base.dead, true, memory_order_relaxed);
 		lose_all(v, "the device is gone");
 		break;
 	case IBV_EVENT_CQ_ERR:
@@ -332,8 +331,9 @@ static void on_async(struct rv_verbs *v)
 static void do_wish(struct rv_verbs *v, struct rv_verbs_conn *c, unsigned wants)
 {
 	if (wants & RV_VERBS_WANT_DESTROY) {
-		rv_verbs_end_drop(&c->end);
-		tell(v, c, RV_VERBS_NEWS_DESTROYED);
+		/* Of a queue pair that stays the device may still write: its READs do not end. */
+		if (!rv_verbs_end_drop(v, &c->end))
+			tell(v, c, RV_VERBS_NEWS_DESTROYED);
 	} else if (wants & RV_VERBS_WANT_CONNECT) {
 		start_connect(v, c);
 	}

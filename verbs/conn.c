@@ -6,7 +6,6 @@
 #include <string.h>
 #include <sys/eventfd.h>
 
-#include "dataplane/base/check.h"
 #include "dataplane/base/err.h"
 #include "dataplane/base/log.h"
 #include "verbs/cm.h"
@@ -195,7 +194,7 @@ enum rv_peer_state rv_verbs_peer_state(struct rv_verbs_reactor *r, uint64_t work
 	if (!p)
 		return RV_PEER_UNKNOWN;
 	if (!p->conn && r->now_ns >= p->retry_ns && !r->quiescing &&
-	    !atomic_load_explicit(&r->v->dead, memory_order_relaxed))
+	    !atomic_load_explicit(&r->v->base.dead, memory_order_relaxed))
 		begin(r, p);
 	return p->conn ? state_of(p->conn) : RV_PEER_FAILED;
 }

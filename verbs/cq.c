@@ -7,7 +7,6 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "dataplane/base/check.h"
 #include "dataplane/base/clock.h"
 #include "dataplane/base/err.h"
 #include "dataplane/base/log.h"
@@ -89,11 +88,20 @@ static void take_event(struct rv_verbs_reactor *r)
 	r->cq_events++;
 }
 
+/* The channel of a device that was taken away stays readable for ever: nobody could sleep beside it. */
+static void unwatch(struct rv_verbs_reactor *r)
+{
+	r->unwatched = true;
+	epoll_ctl(r->epfd, EPOLL_CTL_DEL, r->channel->fd, NULL);
+}
+
 static int arm_reactor(struct rv_poller *p)
 {
 	struct rv_verbs_reactor *r = RV_CONTAINER(p, struct rv_verbs_reactor, poller);
 
 	take_event(r);
+	if (!r->unwatched && atomic_load_explicit(&r->v->base.dead, memory_order_relaxed))
+		unwatch(r);
 	if (atomic_load_explicit(&r->news, memory_order_acquire) || !rv_list_empty(&r->done))
 		return -EAGAIN;
 	if (!r->cq_used)
@@ -183,7 +191,6 @@ int rv_verbs_reactor_open(struct rv_verbs *v, unsigned index, struct rv_verbs_re
 		rc = -errno;
 		goto err_channel;
 	}
-	r->cq_cap = v->dev.cqe_max;
 	*out = r;
 	return 0;
 
@@ -196,8 +203,9 @@ err_free:
 	return rc;
 }
 
-void rv_verbs_reactor_close(struct rv_verbs_reactor *r)
+bool rv_verbs_reactor_close(struct rv_verbs_reactor *r)
 {
+	int err;
 	uint64_t deadline = rv_clock_ns() + GIVE_UP_NS;
 
 	while (rv_verbs_quiesce(r) && rv_clock_ns() < deadline) {
@@ -208,14 +216,16 @@ void rv_verbs_reactor_close(struct rv_verbs_reactor *r)
 		/* The thread would still tell us of them; and the device may still write. */
 		rv_log_err("verbs: core %u: queue pairs could not be destroyed, they are leaked",
 			   r->index);
-		return;
+		return false;
 	}
 	rv_verbs_peers_fini(r);
 	rv_map64_fini(&r->conns);
 	ibv_ack_cq_events(r->cq, r->cq_events);
-	if (ibv_destroy_cq(r->cq))
-		rv_log_err("verbs: ibv_destroy_cq failed: %m");
+	err = ibv_destroy_cq(r->cq);
+	if (err)
+		rv_log_err("verbs: ibv_destroy_cq failed: %s", strerrordesc_np(err));
 	close_fds(r);
 	ibv_destroy_comp_channel(r->channel);
 	free(r);
+	return true;
 }

@@ -12,8 +12,13 @@
 /** @return 0 or a negative errno, logged. @thread owning reactor */
 int rv_verbs_reactor_open(struct rv_verbs *v, unsigned index, struct rv_verbs_reactor **out);
 
-/** Ends what is left: queue pairs are destroyed, then GETs get their done(-ECONNRESET). @thread owning reactor @cost may block */
-void rv_verbs_reactor_close(struct rv_verbs_reactor *r);
+/**
+ * Ends what is left: queue pairs are destroyed, then GETs get their done(-ECONNRESET).
+ *
+ * @return false: a queue pair could not be destroyed in time. Its device may still write, so all of @r is leaked.
+ * @thread owning reactor @cost may block
+ */
+bool rv_verbs_reactor_close(struct rv_verbs_reactor *r);
 
 /** Take what is there, bounded. @return how many. @thread owning reactor */
 unsigned rv_verbs_cq_poll(struct rv_verbs_reactor *r);

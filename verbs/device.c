@@ -83,10 +83,9 @@ static int choose_gid(struct rv_verbs_device *d, uint32_t wanted)
 	if (i < 0)
 		return -ENODEV;
 	d->gid_index = g[i].index;
-	d->gid = g[i].gid;
 	d->has_ip = g[i].type != IBV_GID_TYPE_IB;
 	if (d->has_ip)
-		rv_verbs_gid_ip(&d->gid, &d->ip);
+		rv_verbs_gid_ip(&g[i].gid, &d->ip);
 	return 0;
 }
 

@@ -23,7 +23,6 @@ struct rv_verbs_device {
 	char name[64];
 	uint8_t port;
 	unsigned gid_index;
-	union ibv_gid gid;
 	bool has_ip; /* RoCE: the GID is an address of the port's interface */
 	struct sockaddr_storage ip;
 	uint32_t read_max;   /* bytes of one READ */

@@ -53,18 +53,25 @@ int rv_verbs_end_move(struct rv_verbs_end *e, enum ibv_qp_state to, unsigned rea
 	return -ibv_modify_qp(e->qp, &a, mask);
 }
 
-void rv_verbs_end_drop(struct rv_verbs_end *e)
+int rv_verbs_end_drop(const struct rv_verbs *v, struct rv_verbs_end *e)
 {
 	int err = e->qp ? ibv_destroy_qp(e->qp) : 0;
 
-	if (err)
+	/* What was taken away writes nothing any more, whatever is said of its queue pairs. */
+	if (err && !(err == EIO && atomic_load_explicit(&v->base.dead, memory_order_relaxed))) {
 		rv_log_err("verbs: ibv_destroy_qp failed: %s", strerrordesc_np(err));
+		return -err;
+	}
 	e->qp = NULL;
-	if (e->id && rdma_destroy_id(e->id))
-		rv_log_err("verbs: rdma_destroy_id failed: %m");
+	if (e->id && rdma_destroy_id(e->id)) {
+		err = errno;
+		rv_log_err("verbs: rdma_destroy_id failed: %s", strerrordesc_np(err));
+		return -err;
+	}
 	e->id = NULL;
 	e->up = false;
 	rv_list_del(&e->link);
+	return 0;
 }
 
 bool rv_verbs_is_our_device(const struct rv_verbs *v, const struct rdma_cm_id *id)

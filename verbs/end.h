@@ -31,8 +31,12 @@ void rv_verbs_addr_text(const struct sockaddr *sa, char out[RV_VERBS_HOST_TEXT])
 int rv_verbs_end_make(struct rv_verbs_end *e, struct ibv_pd *pd, struct ibv_cq *cq, unsigned reads);
 /** @param reads  under way at once, once it is in RTR, RTS  @return 0 or a negative errno */
 int rv_verbs_end_move(struct rv_verbs_end *e, enum ibv_qp_state to, unsigned reads);
-/** The queue pair first: once it is gone the device reads and writes nothing for it. */
-void rv_verbs_end_drop(struct rv_verbs_end *e);
+/**
+ * The queue pair first: once it is gone the device reads and writes nothing for it.
+ *
+ * @return 0; or a negative errno: it is there still, and may be dropped again
+ */
+int rv_verbs_end_drop(const struct rv_verbs *v, struct rv_verbs_end *e);
 
 bool rv_verbs_is_our_device(const struct rv_verbs *v, const struct rdma_cm_id *id);
 

@@ -44,8 +44,8 @@ static int open_reactor(struct rv_fabric *f, unsigned reactor, struct rv_poller 
 
 static void close_reactor(struct rv_fabric *f, unsigned reactor)
 {
-	rv_verbs_reactor_close(reactor_of(f, reactor));
-	self(f)->reactor[reactor] = NULL;
+	if (rv_verbs_reactor_close(reactor_of(f, reactor)))
+		self(f)->reactor[reactor] = NULL;
 }
 
 static size_t address(struct rv_fabric *f, unsigned reactor, void *buf, size_t cap)
@@ -150,6 +150,7 @@ static void destroy(struct rv_fabric *f)
 {
 	struct rv_verbs *v = self(f);
 	unsigned maps = atomic_load(&v->maps_nr), keys = atomic_load(&v->keys_nr);
+	int err;
 
 	rv_verbs_cm_stop(v);
 	if (maps || keys || is_open(v)) {
@@ -159,8 +160,9 @@ static void destroy(struct rv_fabric *f)
 			maps, keys, is_open(v) ? "open" : "closed");
 		return;
 	}
-	if (ibv_dealloc_pd(v->pd))
-		rv_log_err("verbs: ibv_dealloc_pd failed: %m");
+	err = ibv_dealloc_pd(v->pd);
+	if (err)
+		rv_log_err("verbs: ibv_dealloc_pd failed: %s", strerrordesc_np(err));
 	rv_verbs_device_close(&v->dev);
 	free_fabric(v);
 }
@@ -202,7 +204,7 @@ static struct rv_verbs *new_fabric(const struct rv_verbs_conf *conf)
 	}
 	v->base.ops = &ops;
 	v->base.native = true;
-	v->base.exports = v->base.revokes = conf->fence == RV_VERBS_FENCE_REGION;
+	v->base.exports = conf->fence == RV_VERBS_FENCE_REGION;
 	v->worker = conf->worker;
 	v->fence = conf->fence;
 	v->traffic_class = conf->traffic_class;

@@ -1,7 +1,6 @@
 #include "verbs/fence.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,15 +69,6 @@ void rv_verbs_domain_leave(struct rv_verbs *v, struct rv_verbs_domain *d)
 	pthread_mutex_unlock(&v->domains_lock);
 }
 
-static void check_range(const struct rv_fabric_map *m, const void *addr, uint64_t len)
-{
-	uintptr_t base = (uintptr_t)m->base, at = (uintptr_t)addr;
-
-	RV_CHECK(len > 0 && len <= m->len);
-	RV_CHECK(at >= base);
-	RV_CHECK(at - base <= m->len - len);
-}
-
 static uint64_t pages_of(const void *addr, uint64_t len)
 {
 	uint64_t at = (uint64_t)(uintptr_t)addr;
@@ -92,7 +82,8 @@ int rv_verbs_export(struct rv_verbs *v, struct rv_fabric_map *m, void *addr, uin
 	struct region_key *k = calloc(1, sizeof(*k));
 	int rc;
 
-	check_range(m, addr, len);
+	RV_CHECK(len > 0);
+	rv_fabric_map_check(m, addr, len);
 	if (!k)
 		return -ENOMEM;
 	rc = rv_verbs_domain_enter(v, worker, &k->domain);

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "dataplane/base/check.h"
-#include "dataplane/base/err.h"
 #include "dataplane/base/log.h"
 #include "verbs/conn.h"
 #include "verbs/cq.h"
@@ -60,20 +59,9 @@ static void finish(struct rv_fabric_get *g)
 	rv_list_push(&c->r->done, &g->link);
 }
 
-/* A range outside its map would let the device write over somebody else's bytes. */
-static void check_range(const struct rv_fabric_get *g)
-{
-	const struct rv_fabric_map *m = g->local_map;
-	uintptr_t base = (uintptr_t)m->base, at = (uintptr_t)g->local;
-
-	RV_CHECK(at >= base);
-	RV_CHECK(g->len <= m->len);
-	RV_CHECK(at - base <= m->len - g->len);
-}
-
 static unsigned room(const struct rv_verbs_conn *c)
 {
-	unsigned own = c->depth - c->posted, shared = c->r->cq_cap - c->r->cq_used;
+	unsigned own = c->depth - c->posted, shared = c->r->v->dev.cqe_max - c->r->cq_used;
 
 	return own < shared ? own : shared;
 }
@@ -161,7 +149,7 @@ int rv_verbs_read(struct rv_verbs_reactor *r, struct rv_fabric_get *g)
 	struct rv_verbs_conn *c;
 	uint32_t rkey;
 
-	check_range(g);
+	rv_fabric_map_check(g->local_map, g->local, g->len);
 	RV_CHECK(g->len > 0);
 	if (r->quiescing)
 		return -ESHUTDOWN;

@@ -26,7 +26,10 @@ static struct served *served_of(struct rv_verbs_end *e)
 static void close_served(struct rv_verbs *v, struct served *s, const char *why)
 {
 	rv_log_info("verbs: the connection from worker %" PRIu64 " is over: %s", s->worker, why);
-	rv_verbs_end_drop(&s->end);
+	if (rv_verbs_end_drop(v, &s->end)) {
+		rv_list_del(&s->end.link); /* leaked, with the domain it is in */
+		return;
+	}
 	if (s->domain)
 		rv_verbs_domain_leave(v, s->domain);
 	free(s);

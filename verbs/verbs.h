@@ -89,10 +89,10 @@ struct rv_verbs_reactor {
 	struct rv_fabric_counts *counts;
 	struct ibv_comp_channel *channel;
 	struct ibv_cq *cq;
-	unsigned cq_cap, cq_used; /* entries that READs under way may need */
-	unsigned cq_events;       /* taken, to be acknowledged */
-	int epfd, efd;            /* both descriptors in one; wakes for news */
-	bool armed, quiescing;
+	unsigned cq_used;   /* entries that READs under way may need */
+	unsigned cq_events; /* taken, to be acknowledged */
+	int epfd, efd;      /* both descriptors in one; wakes for news */
+	bool armed, unwatched, quiescing;
 	uint64_t now_ns;       /* of the last poll */
 	unsigned outstanding;  /* GETs posted and not done */
 	struct rv_list done;   /* GETs that are over; their done() is due */
@@ -118,8 +118,6 @@ struct rv_verbs {
 	unsigned reactors;
 	struct rv_fabric_counts *counts;
 	_Atomic unsigned maps_nr, keys_nr;
-	_Atomic bool
-		dead; /* the device is gone; relaxed: a hint, what is used then fails by itself */
 
 	pthread_mutex_t lock; /* the hand-over, and who is known */
 	struct rv_list todo;

@@ -100,8 +100,11 @@ int rv_registrar_map(struct rv_registrar *r, struct rv_arena *a)
 
 	for (unsigned i = 0; i < r->conf.fabric_nr; i++) {
 		struct rv_fabric *f = r->conf.fabric[i];
-		int rc = f->ops->map(f, a->pages.base, a->pages.len, access, &a->map[f->index]);
+		int rc;
 
+		if (atomic_load_explicit(&f->dead, memory_order_relaxed))
+			continue; /* the others go on */
+		rc = f->ops->map(f, a->pages.base, a->pages.len, access, &a->map[f->index]);
 		if (!rc) {
 			rv_counter_add(&r->live_regions, 1);
 			continue;

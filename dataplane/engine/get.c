@@ -5,19 +5,13 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "dataplane/base/check.h"
-#include "dataplane/base/err.h"
 #include "dataplane/base/log.h"
 #include "dataplane/base/units.h"
 #include "dataplane/engine/chunk_plan.h"
 
 #define WIRE_POLL_NS RV_MS(1)
-
-static void deadline_passed(struct rv_reactor *r, struct rv_task *t);
-static void begin(struct rv_get *g);
-static void reserved(struct rv_pool *p, struct rv_pool_req *req, int rc);
 
 int rv_gets_init(struct rv_engine *e)
 {

@@ -66,6 +66,10 @@ void rv_get_begin_rdma(struct rv_get *g)
 	struct rv_fabric *f = g->fabric;
 	int rc;
 
+	if (!g->block->arena->map[f->index]) { /* its device went before the memory came */
+		rv_get_fall_back(g, RV_PATH_POOL_EXHAUSTED, "no registered destination");
+		return;
+	}
 	g->state = GET_RDMA;
 	rv_task_at(g->e->reactor, &g->deadline, rv_get_step_deadline(g));
 	g->get_began_ns = g->e->reactor->conf.clock();

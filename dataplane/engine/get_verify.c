@@ -4,10 +4,10 @@
  */
 #include <errno.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "dataplane/base/hash.h"
 #include "dataplane/engine/get_impl.h"
+#include "dataplane/mem/region.h"
 
 static void stop_hashing(struct rv_get *g)
 {
@@ -33,18 +33,14 @@ static void verify_end(struct rv_get *g)
 /* @return bytes hashed, or 0: they could not be read */
 static uint64_t hash_some(struct rv_get *g, uint64_t n)
 {
-	ssize_t got;
-
 	if (!g->bounce) {
 		rv_hasher_add(g->hasher, rv_get_dst(g) + g->hashed, n);
 		return n;
 	}
-	got = pread(g->block->arena->pages.memfd, g->bounce, n,
-		    (off_t)(g->block->off + g->off + g->hashed));
-	if (got <= 0)
+	if (rv_block_read(g->block, g->off + g->hashed, g->bounce, n))
 		return 0;
-	rv_hasher_add(g->hasher, g->bounce, (size_t)got);
-	return (uint64_t)got;
+	rv_hasher_add(g->hasher, g->bounce, n);
+	return n;
 }
 
 static void verify_slice(struct rv_reactor *r, struct rv_task *t)

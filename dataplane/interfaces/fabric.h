@@ -18,6 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "dataplane/base/check.h"
 #include "dataplane/base/counter.h"
 #include "dataplane/base/list.h"
 #include "dataplane/interfaces/poller.h"
@@ -37,6 +38,16 @@ struct rv_fabric_map {
 	uint8_t key[RV_FABRIC_KEY_MAX]; /* what a peer needs to read them; empty for destinations */
 	size_t key_len;
 };
+
+/** A range outside its map would let a device write over, or a peer read, somebody else's bytes. */
+static inline void rv_fabric_map_check(const struct rv_fabric_map *m, const void *at, uint64_t len)
+{
+	uintptr_t base = (uintptr_t)m->base, p = (uintptr_t)at;
+
+	RV_CHECK(p >= base);
+	RV_CHECK(len <= m->len);
+	RV_CHECK(p - base <= m->len - len);
+}
 
 /** A key for one lease: it reads exactly its range, and is dead once revoked. Owned by the fabric until then. */
 struct rv_fabric_key {
@@ -156,7 +167,7 @@ struct rv_fabric_ops {
 	/** The key is dead, @k is gone: 0 is proof that no read through it can land any more. @thread prompt */
 	int (*revoke_key)(struct rv_fabric *f, struct rv_fabric_key *k);
 
-	/** Learn or replace a peer; makes no connection. @return 0, -ENOMEM, -EPROTO (blob refused). @thread owning reactor */
+	/** Learn or replace a peer; makes no connection, unless the fabric was set up to make them early (then as peer_state). @return 0, -ENOMEM, -EPROTO (blob refused). @thread owning reactor */
 	int (*peer_up)(struct rv_fabric *f, unsigned reactor, const struct rv_fabric_peer *p);
 	/** Forget a peer; its GETs complete with -ECONNRESET. @thread owning reactor */
 	void (*peer_down)(struct rv_fabric *f, unsigned reactor, uint64_t worker);
@@ -186,8 +197,8 @@ struct rv_fabric {
 	const struct rv_fabric_ops *ops;
 	unsigned index; /* its place in the node's table of fabrics */
 	bool native;    /* remote memory is read by the device, not by the owner's software */
-	bool revokes;   /* a revoked key is provably dead */
-	bool exports; /* each lease has a key of its own (export_key), and maps' keys are never given out */
+	bool exports; /* each lease has a key of its own, provably dead once revoked, and maps' keys are never given out */
+	_Atomic bool dead; /* its device is gone: nothing more is mapped for it; relaxed */
 	char version[32];
 	char path_name[64]; /* for people: "ucx tcp" */
 };

@@ -736,11 +736,9 @@ static const struct rv_fabric_ops ops = {
 
 void sim_fabric_init(struct sim_fabric *f, struct sim_node *n)
 {
-	*f = (struct sim_fabric){.fabric = {.ops = &ops,
-					    .native = sim.c.native,
-					    .exports = sim.c.exports,
-					    .revokes = sim.c.exports},
-				 .node = n};
+	*f = (struct sim_fabric){
+		.fabric = {.ops = &ops, .native = sim.c.native, .exports = sim.c.exports},
+		.node = n};
 	snprintf(f->fabric.path_name, sizeof(f->fabric.path_name), "sim");
 	rv_list_init(&f->maps);
 	rv_list_init(&f->keys);

@@ -323,6 +323,23 @@ static void an_unmap_that_is_not_confirmed_leaks_the_pages(void **state)
 	rv_counter_sub(&reg.live_regions, 1);
 }
 
+static void a_fabric_whose_device_is_gone_does_not_cost_the_other(void **state)
+{
+	struct rv_arena *a;
+
+	(void)state;
+	finish(NULL);
+	start(2, true);
+	fabric[1].fabric.dead = true;
+	a = grow(RV_ARENA_STAGING, ALICE, 1, RV_MIB(1), false);
+	assert_non_null(a);
+	assert_true(rv_arena_registered(a));
+	assert_non_null(a->map[0]);
+	assert_null(a->map[1]);
+	shrink(a);
+	assert_int_equal(rv_counter_get(&reg.unconfirmed), 0);
+}
+
 /* Parking: where a peer's software GET may still reach. */
 
 static const struct {
@@ -599,6 +616,7 @@ int main(void)
 		REGISTRAR(memory_that_is_not_there_is_an_error_here),
 		REGISTRAR(an_unmap_that_is_not_confirmed_leaks_the_pages),
 		REGISTRAR(pages_that_a_software_get_may_reach_stay_readable),
+		REGISTRAR(a_fabric_whose_device_is_gone_does_not_cost_the_other),
 		REGISTRAR(warm_pages_are_the_next_arena_of_their_user),
 		REGISTRAR(warm_pages_go_after_a_while),
 		REGISTRAR(warm_pages_make_room_for_whoever_needs_it),

@@ -717,7 +717,7 @@ static void the_fabric_says_what_it_is(void **s)
 	assert_string_equal(f->a.f->ops->name, "ucx");
 	assert_int_equal(f->a.f->ops->backend, 1);
 	assert_int_equal(f->a.f->native, native());
-	assert_false(f->a.f->revokes);
+	assert_false(f->a.f->exports);
 	assert_true(f->a.f->version[0] != '\0');
 }
 
