@@ -569,6 +569,7 @@ static int start_metrics(struct rv_node *n, char *why, size_t cap)
 	n->metrics = (struct rv_metrics){
 		.engines = &n->engines,
 		.registrar = &n->registrar,
+		.prompt = &n->prompt,
 		.messenger = n->messenger,
 		.tcp = &n->tcp,
 		.version = RV_VERSION,

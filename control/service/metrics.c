@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "control/messenger/messenger.h"
-#include "control/service/registrar.h"
+#include "control/service/prompt.h"
 #include "control/uring/tcp_carrier.h"
 #include "dataplane/base/clock.h"
 #include "dataplane/base/units.h"
@@ -161,7 +161,7 @@ static void registrations(FILE *f, const struct rv_metrics *m)
 	static const char kinds[] = "velo_rdma_registrations_total";
 
 	single(f, "velo_rdma_registered_bytes", GAUGE, "Bytes mapped for RDMA, in whole pages.",
-	       rv_counter_get(&m->registrar->registered_bytes));
+	       rv_budget_used(&m->registrar->registered));
 	family(f, kinds, COUNTER, "Memory registrations made.");
 	labelled(f, kinds, "kind", "arena", rv_counter_get(&m->registrar->registrations));
 	labelled(f, kinds, "kind", "external", rv_counter_get(&m->registrar->external));
@@ -192,23 +192,37 @@ static void memory(FILE *f, const struct rv_metrics *m)
 	static const char arenas[] = "rvd_arena_bytes";
 	const struct rv_registrar *r = m->registrar;
 	uint64_t used = SUM(m, pool.used_bytes);
-	uint64_t all = rv_counter_get(&r->registered_bytes) + rv_counter_get(&r->plain_bytes) -
-		       rv_counter_get(&r->external_bytes);
+	uint64_t all = rv_budget_used(&r->registered) + rv_budget_used(&r->plain);
+	uint64_t none = rv_counter_get(&r->external_bytes) + rv_counter_get(&r->parked_bytes) +
+			rv_counter_get(&m->prompt->pinned_bytes);
 
 	family(f, arenas, GAUGE, "Bytes of arenas, registered and plain, handed out or free.");
 	labelled(f, arenas, "state", "used", used);
-	labelled(f, arenas, "state", "free", all > used ? all - used : 0);
+	/* What is read one after another may not add up for a moment. */
+	labelled(f, arenas, "state", "free", all > used + none ? all - used - none : 0);
 	labelled(f, arenas, "state", "largest_free", largest_free(m));
 	single(f, "rvd_arena_blocks", GAUGE, "Blocks handed out of arenas.", SUM(m, pool.blocks));
 	single(f, "rvd_resting_blocks", GAUGE,
 	       "Blocks nobody holds that a forgotten consumer may still read.",
 	       SUM(m, pool.resting_blocks));
 	single(f, "rvd_plain_bytes", GAUGE, "Bytes of arenas that are not registered.",
-	       rv_counter_get(&r->plain_bytes));
+	       rv_budget_used(&r->plain));
 	single(f, "rvd_parked_bytes", GAUGE, "Bytes of emptied arenas kept for the next one.",
 	       rv_counter_get(&r->parked_bytes));
 	single(f, "rvd_registered_budget_bytes", GAUGE, "Bytes that may be registered at most.",
-	       rv_counter_get(&r->registered_budget));
+	       rv_budget_limit(&r->registered));
+}
+
+static void lease_keys(FILE *f, const struct rv_metrics *m)
+{
+	static const char name[] = "rvd_lease_keys_total";
+
+	family(f, name, COUNTER, "Keys of leases, where a fabric has them.");
+	labelled(f, name, "outcome", "made", rv_counter_get(&m->prompt->made));
+	labelled(f, name, "outcome", "refused", rv_counter_get(&m->prompt->refused));
+	labelled(f, name, "outcome", "not_revoked", rv_counter_get(&m->prompt->stuck));
+	single(f, "rvd_lease_key_bytes", GAUGE, "Bytes that keys of leases pin once more.",
+	       rv_counter_get(&m->prompt->pinned_bytes));
 }
 
 static void registration_failures(FILE *f, const struct rv_metrics *m)
@@ -361,6 +375,7 @@ char *rv_metrics_render(struct rv_metrics *m, size_t *len)
 	registrations(f, m);
 	build_info(f, m);
 	memory(f, m);
+	lease_keys(f, m);
 	registration_failures(f, m);
 	leases(f, m);
 	gets(f, m);

@@ -19,6 +19,7 @@
 
 struct rv_engines;
 struct rv_registrar;
+struct rv_prompt;
 struct rv_messenger;
 struct rv_tcp_carrier;
 struct rv_reactor;
@@ -33,6 +34,7 @@ struct rv_metrics_look {
 struct rv_metrics {
 	struct rv_engines *engines;
 	struct rv_registrar *registrar;
+	const struct rv_prompt *prompt;
 	struct rv_messenger *messenger; /* NULL: nothing served yet */
 	struct rv_tcp_carrier *tcp;
 	const char *version, *ucx_version, *dpdk_version, *verbs_version;

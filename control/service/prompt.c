@@ -32,7 +32,8 @@ static int make(struct rv_prompt *p, struct rv_export_ask *a)
 	}
 	RV_CHECK(a->key->pinned <= most);
 	rv_budget_give(b, most - a->key->pinned);
-	rv_counter_add(&p->exports, 1);
+	rv_counter_add(&p->pinned_bytes, a->key->pinned);
+	rv_counter_add(&p->made, 1);
 	return 0;
 }
 
@@ -41,11 +42,13 @@ static int revoke(struct rv_prompt *p, struct rv_export_ask *a)
 	uint64_t pinned = a->key->pinned;
 	int rc = a->fabric->ops->revoke_key(a->fabric, a->key);
 
-	if (rc)
+	if (rc) {
 		rv_counter_add(&p->stuck, 1);
-	else
-		rv_budget_give(&p->registrar->registered, pinned);
-	return rc;
+		return rc;
+	}
+	rv_budget_give(&p->registrar->registered, pinned);
+	rv_counter_sub(&p->pinned_bytes, pinned);
+	return 0;
 }
 
 static void run_ask(struct rv_port *port, struct rv_cell *c)

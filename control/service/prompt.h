@@ -19,7 +19,9 @@ struct rv_prompt {
 	struct rv_port_thread thread;
 
 	/* Written by the prompt thread, read by metrics. */
-	struct rv_counter exports, refused, stuck;
+	struct rv_counter
+		pinned_bytes; /* of keys that are there: they are in the budget, and in no arena */
+	struct rv_counter made, refused, stuck;
 };
 
 /** @thread init */

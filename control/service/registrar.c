@@ -37,15 +37,11 @@ void rv_registrar_init(struct rv_registrar *r, const struct rv_registrar_conf *c
 		.registered = {.limit = conf->registered_budget},
 		.plain = {.limit = conf->plain_budget},
 	};
-	rv_counter_set(&r->registered_budget, conf->registered_budget);
 	rv_parking_init(&r->parking, conf->retain_bytes);
 }
 
 void rv_registrar_publish(struct rv_registrar *r)
 {
-	rv_counter_set(&r->registered_bytes, r->registered.used);
-	rv_counter_set(&r->registered_budget, r->registered.limit);
-	rv_counter_set(&r->plain_bytes, r->plain.used);
 	rv_counter_set(&r->parked_bytes, r->parking.parked_bytes);
 }
 

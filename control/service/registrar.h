@@ -40,15 +40,15 @@ enum rv_registration_failure {
 struct rv_registrar {
 	struct rv_registrar_conf conf;
 	struct rv_port_thread thread;
+	/* Read by metrics too. The first limit is lower than configured once the system refused. */
 	struct rv_budget registered, plain;
 	struct rv_parking parking;
 	uint32_t last_arena;
 	uint64_t generation;
 
 	/* Written by the slow thread, read by metrics. */
-	struct rv_counter registered_budget; /* lower than configured once the system refused */
-	struct rv_counter registered_bytes, plain_bytes, parked_bytes, live_regions, registrations,
-		external, external_bytes, unconfirmed;
+	struct rv_counter parked_bytes, live_regions, registrations, external, external_bytes,
+		unconfirmed;
 	struct rv_counter failures[RV_REG_FAILURES];
 };
 

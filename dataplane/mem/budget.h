@@ -38,10 +38,20 @@ static inline void rv_budget_give(struct rv_budget *b, uint64_t bytes)
 	atomic_fetch_sub_explicit(&b->used, bytes, memory_order_relaxed);
 }
 
+/** @thread any */
+static inline uint64_t rv_budget_used(const struct rv_budget *b)
+{
+	return atomic_load_explicit(&b->used, memory_order_relaxed);
+}
+
+static inline uint64_t rv_budget_limit(const struct rv_budget *b)
+{
+	return atomic_load_explicit(&b->limit, memory_order_relaxed);
+}
+
 static inline uint64_t rv_budget_left(const struct rv_budget *b)
 {
-	uint64_t used = atomic_load_explicit(&b->used, memory_order_relaxed);
-	uint64_t limit = atomic_load_explicit(&b->limit, memory_order_relaxed);
+	uint64_t used = rv_budget_used(b), limit = rv_budget_limit(b);
 
 	return used < limit ? limit - used : 0;
 }

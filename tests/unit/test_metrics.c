@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "control/service/registrar.h"
+#include "control/service/prompt.h"
 #include "control/uring/tcp_carrier.h"
 #include "dataplane/base/units.h"
 #include "dataplane/engine/engine.h"
@@ -193,6 +193,7 @@ struct fixture {
 	struct rv_engine engine[2];
 	struct rv_engines engines;
 	struct rv_registrar registrar;
+	struct rv_prompt prompt;
 	struct rv_tcp_carrier tcp;
 	struct rv_reactor core;
 	struct rv_metrics metrics;
@@ -208,10 +209,11 @@ static int set_up(void **state)
 	f->engines.nr = 2;
 	f->engines.engine[0] = &f->engine[0];
 	f->engines.engine[1] = &f->engine[1];
-	rv_counter_set(&f->registrar.registered_budget, RV_GIB(1));
+	f->registrar.registered.limit = RV_GIB(1);
 	f->metrics = (struct rv_metrics){
 		.engines = &f->engines,
 		.registrar = &f->registrar,
+		.prompt = &f->prompt,
 		.tcp = &f->tcp,
 		.version = "1.2\"\\\n3",
 		.ucx_version = "1.22.0",
@@ -315,8 +317,13 @@ static void values_are_sums_over_the_engines(void **state)
 		rv_counter_add(&e->store.reaped[RV_LEASE_RDMA], 40 + i);
 		rv_counter_add(&e->pool.used_bytes, 4096);
 	}
-	rv_counter_set(&f->registrar.registered_bytes, 8192);
-	rv_counter_set(&f->registrar.plain_bytes, 4096);
+	/* 16 KiB of arenas, 8 used; a region, parked pages and a key's second pin are no arenas. */
+	f->registrar.registered.used = 16384 + 4096;
+	f->registrar.plain.used = 8192;
+	rv_counter_set(&f->registrar.external_bytes, 4096);
+	rv_counter_set(&f->registrar.parked_bytes, 4096);
+	rv_counter_set(&f->prompt.pinned_bytes, 4096);
+	rv_counter_set(&f->prompt.made, 3);
 	rv_counter_set(&f->registrar.failures[RV_REG_FAIL_MAP], 2);
 	rv_counter_set(&f->tcp.connections, 9);
 	scrape(f);
@@ -331,8 +338,10 @@ static void values_are_sums_over_the_engines(void **state)
 	assert_true(value_of(f, "rvd_leases_reaped_total", "{kind=\"rdma\"}") == 81);
 	assert_true(value_of(f, "velo_rendezvous_rdma_leases_reaped_total", "") == 81);
 	assert_true(value_of(f, "rvd_arena_bytes", "{state=\"used\"}") == 8192);
-	assert_true(value_of(f, "rvd_arena_bytes", "{state=\"free\"}") == 4096);
-	assert_true(value_of(f, "velo_rdma_registered_bytes", "") == 8192);
+	assert_true(value_of(f, "rvd_arena_bytes", "{state=\"free\"}") == 8192);
+	assert_true(value_of(f, "velo_rdma_registered_bytes", "") == 20480);
+	assert_true(value_of(f, "rvd_lease_keys_total", "{outcome=\"made\"}") == 3);
+	assert_true(value_of(f, "rvd_lease_key_bytes", "") == 4096);
 	assert_true(value_of(f, "rvd_registration_failures_total", "{reason=\"map\"}") == 2);
 	assert_true(value_of(f, "rvd_tcp_connections", "") == 9);
 	assert_true(value_of(f, "rvd_registered_budget_bytes", "") == (double)RV_GIB(1));

@@ -171,8 +171,6 @@ static void an_arena_is_pages_a_registration_and_an_allocator(void **state)
 	}
 	assert_int_equal(reg.registered.used, RV_MIB(4));
 	assert_int_equal(reg.plain.used, RV_MIB(2));
-	assert_int_equal(rv_counter_get(&reg.registered_bytes), RV_MIB(4));
-	assert_int_equal(rv_counter_get(&reg.plain_bytes), RV_MIB(2));
 	assert_int_equal(rv_counter_get(&reg.live_regions), 4);
 	assert_int_equal(rv_counter_get(&reg.registrations), 4);
 }
@@ -256,13 +254,12 @@ static void a_refused_registration_lowers_the_budget(void **state)
 
 	(void)state;
 	assert_non_null(a);
-	assert_int_equal(rv_counter_get(&reg.registered_budget), BUDGET);
+	assert_int_equal(rv_budget_limit(&reg.registered), BUDGET);
 	fabric[0].map_rc = (struct fake_script){.nr = 2, .outcome = {-EPERM, -ENOMEM}};
 	assert_null(grow(RV_ARENA_STAGING, ALICE, 1, RV_MIB(4), false));
 	assert_int_equal(reg.registered.limit, RV_MIB(1) + RV_MIB(2));
 	assert_null(grow(RV_ARENA_STAGING, ALICE, 1, RV_MIB(4), false)); /* 2 are tried */
 	assert_int_equal(reg.registered.limit, RV_MIB(1) + RV_MIB(1));
-	assert_int_equal(rv_counter_get(&reg.registered_budget), RV_MIB(2));
 	assert_int_equal(rv_counter_get(&reg.failures[RV_REG_FAIL_MAP]), 2);
 	b = grow(RV_ARENA_STAGING, ALICE, 1, RV_MIB(4), false);
 	assert_non_null(b);
@@ -588,7 +585,7 @@ static void the_thread_serves_and_stops(void **state)
 		while (engine.pool.growing)
 			rv_port_wait(port, 1000);
 		live[live_nr++] = RV_LIST_ENTRY(engine.pool.arenas.prev, struct rv_arena, link);
-		assert_true(rv_counter_get(&reg.registered_bytes) > 0); /* as metrics read it */
+		assert_true(rv_budget_used(&reg.registered) > 0); /* as metrics read it */
 	}
 	for (; live_nr; live_nr--) {
 		rv_list_del(&live[live_nr - 1]->link);
