@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """What systemd and the daemon tell each other: READY, WATCHDOG as long as every core turns, STOPPING; and the unit file."""
 import ctypes
+import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -10,7 +12,8 @@ import time
 
 from rvdtest import *
 
-UNITS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "packaging", "systemd")
+UNIT = os.path.join(BUILD, "packaging", "rvd.service")
+CONF = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "packaging", "rvd.conf")
 PTRACE_INTERRUPT, PTRACE_DETACH, PTRACE_SEIZE = 0x4207, 17, 0x4206
 
 
@@ -130,11 +133,11 @@ def test_the_unit_file_is_one():
     if not shutil.which("systemd-analyze"):
         raise Missing("systemd-analyze")
     with tempfile.TemporaryDirectory() as tmp:
-        text = open(os.path.join(UNITS, "rvd.service")).read()
+        text = open(UNIT).read()
         unit = os.path.join(tmp, "rvd.service")
-        # The program is not installed here, nor is its manual.
-        text = text.replace("/usr/bin/rvd", os.path.join(BUILD, "tools", "rvd"))
-        open(unit, "w").write("\n".join(l for l in text.splitlines() if not l.startswith("Documentation=")) + "\n")
+        # The program is not installed here: it is run from where it was built.
+        program, conf = re.search(r"^ExecStart=(\S+) -c (\S+)$", text, re.M).groups()
+        open(unit, "w").write(text.replace(program, os.path.join(BUILD, "tools", "rvd")))
         p = subprocess.run(["systemd-analyze", "verify", unit], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60 * SLOW)
         said = [l for l in p.stdout.decode().splitlines() if "rvd" in l]
         assert p.returncode == 0 and not said, p.stdout.decode()
@@ -144,6 +147,21 @@ def test_the_unit_file_is_one():
         assert last, p.stdout.decode()
         level = float(last[0].split(":")[1].split()[0])
         assert level < 3, "the unit's exposure is %s" % level
+
+
+def test_what_is_installed_is_what_the_unit_starts():
+    if not shutil.which("meson"):
+        raise Missing("meson")
+    plan = json.loads(subprocess.run(["meson", "introspect", BUILD, "--installed"], stdout=subprocess.PIPE, check=True).stdout)
+    installed = set(plan.values())
+    program, conf = re.search(r"^ExecStart=(\S+) -c (\S+)$", open(UNIT).read(), re.M).groups()
+    assert program in installed and conf in installed, (program, conf, sorted(installed))
+    p = subprocess.run([os.path.join(BUILD, "tools", "rvd"), "-c", CONF, "--print-config"], stdout=subprocess.PIPE,
+                       env={k: v for k, v in os.environ.items() if not k.startswith("RVD_")})
+    out = re.sub(r" +#.*", "", p.stdout.decode())
+    assert p.returncode == 0
+    for line in ("runtime_dir = /run/rvd", "state_dir = /var/lib/rvd", "socket = /run/rvd/rvd.sock"):
+        assert line in out.splitlines(), (line, out)  # what RuntimeDirectory= and StateDirectory= make
 
 
 if __name__ == "__main__":
