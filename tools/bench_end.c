@@ -268,6 +268,7 @@ static int read_status(struct rv_bench_end *e)
 		return rv_bench_fail(e->o, "node: its status is not JSON");
 	copy_text(rv_json_at(rv_json_get(doc, "fabrics"), 0), e->fabric, sizeof(e->fabric));
 	copy_text(rv_json_get(doc, "ucx_version"), e->version, sizeof(e->version));
+	copy_text(rv_json_get(doc, "verbs"), e->verbs, sizeof(e->verbs));
 	e->emulated = strncmp(e->fabric, "ucx tcp", 7) == 0;
 	read_port(e, doc);
 	rv_json_free(doc);

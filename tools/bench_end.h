@@ -31,6 +31,7 @@ struct rv_bench_end {
 	bool emulated;    /* its UCX has no native lane: GETs are software */
 	char fabric[64];  /* "ucx tcp"; "" without one */
 	char version[64]; /* of UCX; "" when not told */
+	char verbs[64];   /* how verbs ends keys; "" without verbs */
 	char boot[40];    /* names this host until its next boot; "" when not told */
 
 	/* Its own. */

@@ -48,7 +48,7 @@ struct flag {
 
 /* clang-format off */
 static const struct flag flags[ID_NR] = {
-	[DEVICE] = {'d', "ib-dev", "DEV", BOTH | ENDS, "device that UCX uses, for RDMA or a network interface (UCX's own choice)"},
+	[DEVICE] = {'d', "ib-dev", "DEV", BOTH | ENDS, "device for RDMA (verbs, UCX), or a network interface for UCX (their own choice)"},
 	[IB_PORT] = {'i', "ib-port", "PORT", BOTH | ENDS, "port of that device"},
 	[PORT] = {'p', "port", "PORT", BOTH | ENDS, "TCP port of the server (18515; a server takes 0 for any free one)"},
 	[SIZE] = {'s', "size", "SIZE", BOTH | CLIENT, "bytes of a payload: 4096, 64K, 8M (65536; rv_get_lat 2)"},
@@ -57,9 +57,9 @@ static const struct flag flags[ID_NR] = {
 	[DURATION] = {'D', "duration", "SECONDS", BOTH | CLIENT, "measure each size for so long instead"},
 	[QP] = {'q', "qp", "N", BW | CLIENT, "sessions with the node, each with -t gets in flight (1)"},
 	[DEPTH] = {'t', "tx-depth", "N", BW | CLIENT, "gets in flight (16)"},
-	[GID] = {'x', "gid-index", "N", BOTH | ENDS, "GID index that UCX uses"},
+	[GID] = {'x', "gid-index", "N", BOTH | ENDS, "GID index for verbs and UCX"},
 	[CPU_FREQ] = {'F', "CPU-freq", NULL, BOTH | ENDS, "taken for perftest's sake: times come from a clock that no CPU frequency changes"},
-	[RDMA_CM] = {'R', "rdma_cm", NULL, BOTH | ENDS, "taken for perftest's sake: UCX sets connections up its own way"},
+	[RDMA_CM] = {'R', "rdma_cm", NULL, BOTH | ENDS, "taken for perftest's sake: verbs always uses it, UCX sets connections up its own way"},
 	[NO_PEAK] = {'N', "noPeak", NULL, BW | CLIENT, "do not work the peak out"},
 	[GBITS] = {0, "report_gbits", NULL, BW | CLIENT, "Gb/sec instead of MiB/sec"},
 	[JSON] = {0, "out_json", NULL, BOTH | CLIENT, "write the report as JSON, too"},
@@ -82,10 +82,10 @@ static const struct {
 	const char *why;
 } refused[] = {
 	{'b', "bidirectional", false, "a get has one direction: run a client at each end"},
-	{'c', "connection", true, "UCX chooses the connection's type"},
-	{'m', "mtu", true, "UCX chooses the MTU"},
+	{'c', "connection", true, "verbs uses RC, UCX chooses the connection's type"},
+	{'m', "mtu", true, "the path's MTU is taken"},
 	{'S', "sl", true, "not settable here: UCX_IB_SL in the environment"},
-	{'T', "tos", true, "not settable here: UCX_IB_TRAFFIC_CLASS in the environment"},
+	{'T', "tos", true, "not settable here: RVD_VERBS_TRAFFIC_CLASS or UCX_IB_TRAFFIC_CLASS in the environment"},
 	{'u', "qp-timeout", true, "UCX chooses the timeout: UCX_RC_TIMEOUT in the environment"},
 	{'o', "outs", true, "what is outstanding is -t"},
 	{'l', "post_list", true, "gets are begun one by one; --batch fetches many at once"},

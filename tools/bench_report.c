@@ -52,7 +52,10 @@ static void banner(const struct rv_bench_client *b)
 	printf(RULE "                    GET %s Test\n", o->kind == RV_BENCH_BW ? "BW" : "Latency");
 	printf(" Path           : %s\n", b->path);
 	printf(" Same host      : %s\n", !b->host_known ? "-" : b->same_host ? "yes" : "no");
-	if (alone || strcmp(mine, theirs) == 0)
+	if (strncmp(b->path, "verbs", 5) == 0)
+		printf(" Verbs          : %s\n",
+		       said(b->end.verbs)); /* the device is in the path */
+	else if (alone || strcmp(mine, theirs) == 0)
 		printf(" UCX version    : %s\n", mine);
 	else
 		printf(" UCX version    : %s here, %s at the server\n", mine, theirs);

@@ -213,8 +213,10 @@ static void announce(const struct server *s)
 
 	printf("%s: serving on port %u, RDMA by %s", rv_bench_prog(e->o->kind), e->port,
 	       e->fabric[0] ? e->fabric : "nothing: gets go in chunks");
-	if (e->fabric[0] && e->version[0])
+	if (strncmp(e->fabric, "ucx", 3) == 0 && e->version[0])
 		printf(", UCX %s", e->version);
+	else if (strncmp(e->fabric, "verbs", 5) == 0)
+		printf(", %s", e->verbs);
 	printf("\n");
 	if (e->emulated)
 		printf("UCX over tcp: GETs are software at this end, and any peer that reaches this process can read "

@@ -262,22 +262,11 @@ static int make_ucx(struct rv_node *n, char *why, size_t cap)
 	return 0;
 }
 
-static void take_allow(struct rv_node *n)
-{
-	for (unsigned i = 0; i < n->cfg->tcp.allow.nr; i++) {
-		const struct rv_config_cidr *c = &n->cfg->tcp.allow.at[i];
-
-		n->allow[i] = (struct rv_tcp_allow){.family = c->is_v6 ? AF_INET6 : AF_INET,
-						    .bits = c->bits};
-		memcpy(n->allow[i].addr, c->addr, sizeof(c->addr));
-	}
-}
-
 static bool allows(void *user, const struct sockaddr *peer)
 {
 	const struct rv_node *n = user;
 
-	return rv_tcp_allowed(n->allow, n->cfg->tcp.allow.nr, peer);
+	return rv_tcp_allowed(&n->cfg->tcp.allow, peer);
 }
 
 static int make_verbs(struct rv_node *n, char *why, size_t cap)
@@ -489,8 +478,7 @@ static int make_messenger(struct rv_node *n)
 		.events = rv_messenger_events(),
 		.connect_timeout_ns = n->cfg->tcp.connect_timeout_ns,
 		.max_connections = n->cfg->tcp.max_connections,
-		.allow = n->allow,
-		.allow_nr = n->cfg->tcp.allow.nr,
+		.allow = &n->cfg->tcp.allow,
 	};
 
 	memcpy(mc.instance, n->id.instance, sizeof(mc.instance));
@@ -622,7 +610,6 @@ static int build(struct rv_node *n, char *why, size_t cap)
 	rc = make_ucx(n, why, cap);
 	if (rc)
 		return rc;
-	take_allow(n);
 	rc = make_verbs(n, why, cap);
 	if (rc)
 		return rc;

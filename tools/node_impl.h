@@ -49,7 +49,6 @@ struct rv_node {
 	struct rv_prompt prompt;
 	struct rv_uring uring;
 	struct rv_tcp_carrier tcp;
-	struct rv_tcp_allow allow[RV_CONFIG_CIDR_MAX];
 	struct rv_messenger *messenger;
 	struct rv_ucx_am *am[RV_MAX_REACTORS]; /* one a polling core; none without UCX */
 	struct rv_local *local;

@@ -52,6 +52,8 @@ void rv_node_put_status(void *user, struct rv_json_out *o)
 	rv_json_out_array_end(o);
 	rv_json_out_key(o, "ucx_version");
 	rv_json_out_str(o, rv_ucx_version());
+	rv_json_out_key(o, "verbs");
+	rv_json_out_str(o, n->verbs ? n->verbs->version : NULL);
 	rv_json_out_key(o, "registered_bytes");
 	rv_json_out_u64(o, rv_budget_used(&n->registrar.registered));
 	rv_json_out_key(o, "registered_bytes_budget");

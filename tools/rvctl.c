@@ -111,7 +111,7 @@ static const struct command {
 	{"slots", "", "what is staged here", 0, 0, false, 0, rv_ctl_slots},
 	{"leases", "", "who may be reading it", 0, 0, false, 0, rv_ctl_leases},
 	{"arenas", "", "the memory it is in", 0, 0, false, 0, rv_ctl_arenas},
-	{"endpoints", "", "the ways to peers for RDMA and messages over UCX", 0, 0, false, 0,
+	{"endpoints", "", "the ways to peers for RDMA, and for messages over UCX", 0, 0, false, 0,
 	 rv_ctl_endpoints},
 	{"regions", "", "memory that programs registered themselves", 0, 0, false, 0,
 	 rv_ctl_regions},

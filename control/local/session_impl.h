@@ -1,5 +1,5 @@
 /*
- * session_impl.h - what session.c and lists.c share. Nobody else includes this.
+ * session_impl.h - what the files of this folder share. Nobody else includes this.
  */
 #ifndef RV_CONTROL_LOCAL_SESSION_IMPL_H
 #define RV_CONTROL_LOCAL_SESSION_IMPL_H

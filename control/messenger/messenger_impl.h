@@ -16,9 +16,9 @@
 
 /* Requests of one link under way in engines before it is paused. */
 #define RV_LINK_REQUESTS 256u
-/* Bytes queued on a link before its requests are left unread. */
 /* Requests of one link that wait for local programs; one more is refused. */
 #define RV_LINK_ASKED    4096u
+/* Bytes queued on a link before its requests are left unread; of answers on a route before more are refused. */
 #define RV_LINK_QUEUE    (8u << 20)
 
 /** A connection, as long as anything refers to it. */
@@ -156,8 +156,7 @@ int rv_messenger_learn(struct rv_messenger *m, struct rv_peer *p, const struct r
  * Says that the sender is about to close its end of the way between two polling cores; answered once ours is closed.
  * Body: | sender's core u16le | receiver's core u16le |
  */
-#define RV_GOODBYE     "_rvd_goodbye"
-#define RV_GOODBYE_LEN 4u
+#define RV_GOODBYE "_rvd_goodbye"
 /** The carrier whose endpoint to @worker a goodbye means, or NULL: no endpoint of ours pairs with the sender's. */
 struct rv_carrier *rv_messenger_paired(struct rv_messenger *m, uint64_t worker, const uint8_t *body,
 				       size_t len);

@@ -212,29 +212,15 @@ static struct rv_link *dial(struct rv_carrier *carrier, const char *host, uint16
 
 static const struct rv_carrier_ops carrier_ops = {.dial = dial};
 
-static bool range_holds(const struct rv_tcp_allow *a, const uint8_t *ip)
+bool rv_tcp_allowed(const struct rv_config_cidrs *allow, const struct sockaddr *peer)
 {
-	unsigned whole = a->bits / 8, rest = a->bits % 8;
+	const void *ip;
 
-	if (memcmp(a->addr, ip, whole))
-		return false;
-	return !rest || (a->addr[whole] ^ ip[whole]) >> (8 - rest) == 0;
-}
-
-bool rv_tcp_allowed(const struct rv_tcp_allow *allow, size_t nr, const struct sockaddr *peer)
-{
-	const uint8_t *ip =
-		peer->sa_family == AF_INET
-			? (const uint8_t *)&((const struct sockaddr_in *)(const void *)peer)
-				  ->sin_addr
-			: (const uint8_t *)&((const struct sockaddr_in6 *)(const void *)peer)
-				  ->sin6_addr;
-
-	for (size_t i = 0; i < nr; i++) {
-		if (allow[i].family == peer->sa_family && range_holds(&allow[i], ip))
-			return true;
-	}
-	return nr == 0;
+	if (peer->sa_family == AF_INET)
+		ip = &((const struct sockaddr_in *)(const void *)peer)->sin_addr;
+	else
+		ip = &((const struct sockaddr_in6 *)(const void *)peer)->sin6_addr;
+	return rv_config_cidrs_match(allow, peer->sa_family == AF_INET6, ip);
 }
 
 static void accepted(void *user, int fd)
@@ -245,7 +231,7 @@ static void accepted(void *user, int fd)
 	struct tcp_link *t = NULL;
 
 	if (getpeername(fd, (struct sockaddr *)&peer, &len) ||
-	    !rv_tcp_allowed(c->conf.allow, c->conf.allow_nr, (struct sockaddr *)&peer) ||
+	    !rv_tcp_allowed(c->conf.allow, (struct sockaddr *)&peer) ||
 	    rv_counter_get(&c->connections) >= c->conf.max_connections ||
 	    !(t = link_new(c, false))) {
 		rv_counter_add(&c->refused, 1);

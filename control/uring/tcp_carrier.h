@@ -8,18 +8,12 @@
 
 #include <sys/socket.h>
 
+#include "control/config/config.h"
 #include "control/uring/listener.h"
 #include "dataplane/base/counter.h"
 #include "dataplane/interfaces/carrier.h"
 
 #define RV_TCP_LISTENERS 8
-
-/** An address range of `tcp.allow`. */
-struct rv_tcp_allow {
-	uint8_t addr[16]; /* network order; IPv4 uses the first four */
-	uint8_t family;   /* AF_INET, AF_INET6 */
-	uint8_t bits;
-};
 
 struct rv_tcp_conf {
 	struct rv_uring *ring;
@@ -28,8 +22,7 @@ struct rv_tcp_conf {
 	void *user;
 	uint64_t connect_timeout_ns;
 	uint32_t max_connections;
-	const struct rv_tcp_allow *allow; /* borrowed */
-	size_t allow_nr;                  /* 0: everybody */
+	const struct rv_config_cidrs *allow; /* who may connect; borrowed */
 };
 
 struct rv_tcp_carrier {
@@ -47,7 +40,7 @@ void rv_tcp_carrier_init(struct rv_tcp_carrier *t, const struct rv_tcp_conf *con
 int rv_tcp_carrier_listen(struct rv_tcp_carrier *t, int fd);
 
 /** Is an address in one of the ranges, or is there none? @thread any */
-bool rv_tcp_allowed(const struct rv_tcp_allow *allow, size_t nr, const struct sockaddr *peer);
+bool rv_tcp_allowed(const struct rv_config_cidrs *allow, const struct sockaddr *peer);
 
 /** Accept no more. */
 void rv_tcp_carrier_stop_listening(struct rv_tcp_carrier *t);

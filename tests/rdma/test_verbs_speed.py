@@ -100,6 +100,7 @@ def test_the_benches_over_verbs():
                                 "--data_validation"] + how, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120 * SLOW)
             out = p.stdout.decode()
             assert p.returncode == 0 and re.search(r"Path +: verbs %s" % HOSTS[2][1], out), (out, p.stderr)
+            assert re.search(r"Verbs +: fence region", out) and "UCX version" not in out, out
             assert re.search(r"^262144 +8 ", out, re.M), out
         server.terminate()
         assert server.wait(60 * SLOW) == 0
