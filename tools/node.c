@@ -269,6 +269,18 @@ static bool allows(void *user, const struct sockaddr *peer)
 	return rv_tcp_allowed(&n->cfg->tcp.allow, peer);
 }
 
+static enum rv_verbs_fence fence_of(enum rv_config_fence fence)
+{
+	static const enum rv_verbs_fence fences[] = {
+		[RV_CONFIG_FENCE_AUTO] = RV_VERBS_FENCE_AUTO,
+		[RV_CONFIG_FENCE_WINDOW] = RV_VERBS_FENCE_WINDOW,
+		[RV_CONFIG_FENCE_REGION] = RV_VERBS_FENCE_REGION,
+		[RV_CONFIG_FENCE_NO] = RV_VERBS_FENCE_NO,
+	};
+
+	return fences[fence];
+}
+
 static int make_verbs(struct rv_node *n, char *why, size_t cap)
 {
 	const struct rv_config *cfg = n->cfg;
@@ -283,8 +295,7 @@ static int make_verbs(struct rv_node *n, char *why, size_t cap)
 		.traffic_class = cfg->verbs.traffic_class == RV_CONFIG_AUTO
 					 ? -1
 					 : (int)cfg->verbs.traffic_class,
-		.fence = cfg->verbs.fence == RV_CONFIG_FENCE_NO ? RV_VERBS_FENCE_NO
-								: RV_VERBS_FENCE_REGION,
+		.fence = fence_of(cfg->verbs.fence),
 		.worker = n->id.worker,
 		.reactors = polling_cores(n),
 		.allows = allows,

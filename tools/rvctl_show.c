@@ -131,9 +131,10 @@ int rv_ctl_slots(struct rv_ctl *ctl)
 int rv_ctl_leases(struct rv_ctl *ctl)
 {
 	static const struct column columns[] = {
-		{"LEASE", "lease", TEXT},   {"HANDLE", "handle", TEXT},
-		{"KIND", "kind", TEXT},     {"CONSUMER", "consumer", TEXT},
-		{"AGE_S", "age_s", NUMBER}, {"LEFT_S", "left_s", NUMBER},
+		{"LEASE", "lease", TEXT},       {"HANDLE", "handle", TEXT},
+		{"KIND", "kind", TEXT},         {"FENCE", "fence", TEXT},
+		{"CONSUMER", "consumer", TEXT}, {"AGE_S", "age_s", NUMBER},
+		{"LEFT_S", "left_s", NUMBER},
 	};
 
 	return show(ctl, &(struct view){RV_TABLE_LEASES, "leases", columns, RV_ARRAY_NR(columns)});

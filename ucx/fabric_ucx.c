@@ -201,6 +201,7 @@ static int create(const struct rv_ucx_conf *conf, char *why, struct rv_ucx **out
 		return -ENOMEM;
 	}
 	u->base.ops = &ops;
+	u->base.fence = "none";
 	/* One key serves a whole arena for its life: a lease's end takes nobody's key away. */
 	u->reactors = conf->reactors;
 	rv_ucx_set_idle(&u->base, conf->idle_ns);

@@ -15,6 +15,7 @@
 #include "dataplane/base/log.h"
 #include "dataplane/base/units.h"
 #include "verbs/end.h"
+#include "verbs/events.h"
 #include "verbs/serve.h"
 
 #define RESOLVE_MS 1000
@@ -180,6 +181,8 @@ static void refused(struct rv_verbs *v, struct rv_verbs_conn *c, int status,
 
 static void lost(struct rv_verbs *v, struct rv_verbs_end *e, const char *why)
 {
+	if (e->stays)
+		return;
 	if (e->role == RV_VERBS_SERVES)
 		rv_verbs_served_close(v, e, why);
 	else if (e->up)
@@ -229,6 +232,16 @@ static void on_end_event(struct rv_verbs *v, struct rv_verbs_end *e, enum rdma_c
 	}
 }
 
+/* The kernel lets go of a device only when nobody listens on it. */
+static void on_listener(struct rv_verbs *v, enum rdma_cm_event_type type)
+{
+	rv_log_err("verbs: listening: %s", rdma_event_str(type));
+	if (type != RDMA_CM_EVENT_DEVICE_REMOVAL)
+		return;
+	rdma_destroy_id(v->listener.id);
+	v->listener.id = NULL;
+}
+
 static void on_cm(struct rv_verbs *v)
 {
 	struct rdma_cm_event *ev;
@@ -251,7 +264,7 @@ static void on_cm(struct rv_verbs *v)
 		else if (e->role != RV_VERBS_LISTENS)
 			on_end_event(v, e, type, status, &p);
 		else
-			rv_log_err("verbs: listening: %s", rdma_event_str(type));
+			on_listener(v, type);
 	}
 }
 
@@ -297,7 +310,6 @@ static void on_device_event(struct rv_verbs *v, const struct ibv_async_event *ev
 	case IBV_EVENT_DEVICE_FATAL:
 		rv_log_err("verbs: %s is gone or broken: reads go other ways until a restart",
 			   v->dev.name);
-		atomic_store_explicit(&v->base.dead, true, memory_order_relaxed);
 		lose_all(v, "the device is gone");
 		break;
 	case IBV_EVENT_CQ_ERR:
@@ -319,11 +331,8 @@ static void on_async(struct rv_verbs *v)
 {
 	struct ibv_async_event ev;
 
-	while (ibv_get_async_event(v->dev.ctx, &ev) == 0) {
-		/* What it names cannot be destroyed before it is acknowledged. */
-		ibv_ack_async_event(&ev);
+	while (rv_verbs_event_next(v, &ev))
 		on_device_event(v, &ev);
-	}
 }
 
 /* The reactors' wishes. */
@@ -331,9 +340,12 @@ static void on_async(struct rv_verbs *v)
 static void do_wish(struct rv_verbs *v, struct rv_verbs_conn *c, unsigned wants)
 {
 	if (wants & RV_VERBS_WANT_DESTROY) {
-		/* Of a queue pair that stays the device may still write: its READs do not end. */
-		if (!rv_verbs_end_drop(v, &c->end))
+		/* Of a queue pair that stays the device may still write: its READs do not end, and it is tried again. */
+		c->end.stays = rv_verbs_end_drop(v, &c->end) != 0;
+		if (!c->end.stays)
 			tell(v, c, RV_VERBS_NEWS_DESTROYED);
+		else if (rv_list_empty(&c->end.link))
+			rv_list_push(&v->reading, &c->end.link);
 	} else if (wants & RV_VERBS_WANT_CONNECT) {
 		start_connect(v, c);
 	}
@@ -375,7 +387,9 @@ static void tick(struct rv_verbs *v)
 	{
 		struct rv_verbs_end *e = RV_LIST_ENTRY(it, struct rv_verbs_end, link);
 
-		if (!e->up && now_ns >= e->deadline_ns)
+		if (e->stays)
+			do_wish(v, conn_of(e), RV_VERBS_WANT_DESTROY);
+		else if (!e->up && now_ns >= e->deadline_ns)
 			fail(v, conn_of(e), "connecting", "no answer in time");
 	}
 }

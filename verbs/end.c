@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "dataplane/base/log.h"
+#include "verbs/events.h"
 
 void rv_verbs_addr_text(const struct sockaddr *sa, char out[RV_VERBS_HOST_TEXT])
 {
@@ -53,12 +54,11 @@ int rv_verbs_end_move(struct rv_verbs_end *e, enum ibv_qp_state to, unsigned rea
 	return -ibv_modify_qp(e->qp, &a, mask);
 }
 
-int rv_verbs_end_drop(const struct rv_verbs *v, struct rv_verbs_end *e)
+int rv_verbs_end_drop(struct rv_verbs *v, struct rv_verbs_end *e)
 {
 	int err = e->qp ? ibv_destroy_qp(e->qp) : 0;
 
-	/* What was taken away writes nothing any more, whatever is said of its queue pairs. */
-	if (err && !(err == EIO && atomic_load_explicit(&v->base.dead, memory_order_relaxed))) {
+	if (!rv_verbs_let_go(v, err)) {
 		rv_log_err("verbs: ibv_destroy_qp failed: %s", strerrordesc_np(err));
 		return -err;
 	}

@@ -36,7 +36,7 @@ int rv_verbs_end_move(struct rv_verbs_end *e, enum ibv_qp_state to, unsigned rea
  *
  * @return 0; or a negative errno: it is there still, and may be dropped again
  */
-int rv_verbs_end_drop(const struct rv_verbs *v, struct rv_verbs_end *e);
+int rv_verbs_end_drop(struct rv_verbs *v, struct rv_verbs_end *e);
 
 bool rv_verbs_is_our_device(const struct rv_verbs *v, const struct rdma_cm_id *id);
 

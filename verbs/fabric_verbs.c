@@ -13,9 +13,12 @@
 #include "verbs/cm.h"
 #include "verbs/conn.h"
 #include "verbs/cq.h"
+#include "verbs/events.h"
 #include "verbs/fence.h"
 #include "verbs/mr.h"
 #include "verbs/read.h"
+#include "verbs/selftest.h"
+#include "verbs/window.h"
 
 static struct rv_verbs *self(struct rv_fabric *f)
 {
@@ -71,9 +74,9 @@ static int unmap(struct rv_fabric *f, struct rv_fabric_map *m)
 }
 
 static int export_key(struct rv_fabric *f, struct rv_fabric_map *m, void *addr, uint64_t len,
-		      uint64_t worker, struct rv_fabric_key **out)
+		      const struct rv_fabric_reader *to, struct rv_fabric_key **out)
 {
-	return rv_verbs_export(self(f), m, addr, len, worker, out);
+	return rv_verbs_export(self(f), m, addr, len, to, out);
 }
 
 static int revoke_key(struct rv_fabric *f, struct rv_fabric_key *k)
@@ -94,6 +97,13 @@ static void peer_down(struct rv_fabric *f, unsigned reactor, uint64_t worker)
 static enum rv_peer_state peer_state(struct rv_fabric *f, unsigned reactor, uint64_t worker)
 {
 	return rv_verbs_peer_state(reactor_of(f, reactor), worker);
+}
+
+static uint32_t reads_by(struct rv_fabric *f, unsigned reactor, uint64_t worker)
+{
+	const struct rv_verbs_conn *c = rv_verbs_conn_up(reactor_of(f, reactor), worker);
+
+	return c ? c->end.qp->qp_num : 0;
 }
 
 static int get(struct rv_fabric *f, unsigned reactor, struct rv_fabric_get *g)
@@ -142,6 +152,7 @@ static void free_fabric(struct rv_verbs *v)
 	rv_map64_fini(&v->domains);
 	pthread_mutex_destroy(&v->lock);
 	pthread_mutex_destroy(&v->domains_lock);
+	pthread_mutex_destroy(&v->events_lock);
 	free(v->counts);
 	free(v);
 }
@@ -160,8 +171,9 @@ static void destroy(struct rv_fabric *f)
 			maps, keys, is_open(v) ? "open" : "closed");
 		return;
 	}
+	rv_verbs_windows_fini(v);
 	err = ibv_dealloc_pd(v->pd);
-	if (err)
+	if (!rv_verbs_let_go(v, err))
 		rv_log_err("verbs: ibv_dealloc_pd failed: %s", strerrordesc_np(err));
 	rv_verbs_device_close(&v->dev);
 	free_fabric(v);
@@ -181,6 +193,7 @@ static const struct rv_fabric_ops ops = {
 	.peer_up = peer_up,
 	.peer_down = peer_down,
 	.peer_state = peer_state,
+	.reads_by = reads_by,
 	.get = get,
 	.abandon = abandon,
 	.counts = counts,
@@ -204,9 +217,7 @@ static struct rv_verbs *new_fabric(const struct rv_verbs_conf *conf)
 	}
 	v->base.ops = &ops;
 	v->base.native = true;
-	v->base.exports = conf->fence == RV_VERBS_FENCE_REGION;
 	v->worker = conf->worker;
-	v->fence = conf->fence;
 	v->traffic_class = conf->traffic_class;
 	v->allows = conf->allows;
 	v->user = conf->user;
@@ -214,6 +225,8 @@ static struct rv_verbs *new_fabric(const struct rv_verbs_conf *conf)
 	v->wake = -1;
 	pthread_mutex_init(&v->lock, NULL);
 	pthread_mutex_init(&v->domains_lock, NULL);
+	pthread_mutex_init(&v->events_lock, NULL);
+	rv_list_init(&v->idle_windows);
 	rv_list_init(&v->todo);
 	rv_list_init(&v->reading);
 	rv_list_init(&v->serving);
@@ -225,7 +238,32 @@ static void name_it(struct rv_verbs *v)
 	snprintf(v->base.path_name, sizeof(v->base.path_name), "verbs %.32s:%u gid %u", v->dev.name,
 		 v->dev.port, v->dev.gid_index);
 	snprintf(v->base.version, sizeof(v->base.version), "fence %s",
-		 v->fence == RV_VERBS_FENCE_REGION ? "region" : "no");
+		 v->fence == RV_VERBS_FENCE_NO ? "no" : v->base.fence);
+}
+
+static bool choose_fence(struct rv_verbs *v, const struct rv_verbs_conf *conf)
+{
+	static const char *const names[] = {
+		[RV_VERBS_FENCE_WINDOW] = "window",
+		[RV_VERBS_FENCE_REGION] = "region",
+		[RV_VERBS_FENCE_NO] = "none",
+	};
+	struct rv_verbs_windows w = {0};
+
+	if (conf->fence == RV_VERBS_FENCE_AUTO || conf->fence == RV_VERBS_FENCE_WINDOW)
+		rv_verbs_windows_try(&v->dev, &w);
+	if (!rv_verbs_fence_choose(conf->fence, &w, &v->fence, conf->why, RV_VERBS_WHY))
+		return false;
+	if (v->fence == RV_VERBS_FENCE_WINDOW && !w.bounded)
+		rv_log_warn("verbs: fence window: %s: with its window a consumer may read all of "
+			    "the arena while its lease lasts",
+			    w.why);
+	else if (conf->fence == RV_VERBS_FENCE_AUTO && v->fence == RV_VERBS_FENCE_REGION)
+		rv_log_info("verbs: no windows: %s", w.why);
+	v->base.exports = v->fence != RV_VERBS_FENCE_NO;
+	v->base.by_queue_pair = v->fence == RV_VERBS_FENCE_WINDOW;
+	v->base.fence = names[v->fence];
+	return true;
 }
 
 int rv_verbs_create(const struct rv_verbs_conf *conf, struct rv_fabric **out)
@@ -242,6 +280,10 @@ int rv_verbs_create(const struct rv_verbs_conf *conf, struct rv_fabric **out)
 				  RV_VERBS_WHY);
 	if (rc)
 		goto err_free;
+	if (!choose_fence(v, conf)) {
+		rc = -ENOTSUP;
+		goto err_device;
+	}
 	v->pd = ibv_alloc_pd(v->dev.ctx);
 	if (!v->pd) {
 		rc = -errno;

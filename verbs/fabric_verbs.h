@@ -7,7 +7,9 @@
  *              and a refused READ, which breaks its queue pair on both ends, harms nobody else
  *
  * Fence `region`: each lease has a memory region of exactly its bytes, in its consumer's domain; deregistering it is
- * the end of the key, and its return the proof. Fence `no`: whole maps are readable, by every connected peer.
+ * the end of the key, and its return the proof. Fence `window`: it has a memory window of exactly its bytes, bound to
+ * the one queue pair that the consumer named; a completed invalidation is the proof. A test at start finds out whether
+ * the device enforces all that of windows. Fence `no`: whole maps are readable, by every connected peer.
  *
  * Threads: reactors post READs and poll their own completion queue. The fabric's own thread (cm.h) does all that
  * rdma_cm, the device's events and the making and destroying of queue pairs take: these block, and the prompt
@@ -23,7 +25,12 @@
 /** Bytes for a refusal in words. */
 #define RV_VERBS_WHY 200
 
-enum rv_verbs_fence { RV_VERBS_FENCE_REGION, RV_VERBS_FENCE_NO };
+enum rv_verbs_fence {
+	RV_VERBS_FENCE_AUTO, /* windows where the device enforces them, else regions */
+	RV_VERBS_FENCE_WINDOW,
+	RV_VERBS_FENCE_REGION,
+	RV_VERBS_FENCE_NO,
+};
 
 struct rv_verbs_conf {
 	const char *device; /* NULL: the first that is of use */

@@ -6,7 +6,9 @@
 
 #include "dataplane/base/check.h"
 #include "dataplane/base/log.h"
+#include "verbs/events.h"
 #include "verbs/mr.h"
+#include "verbs/window.h"
 
 struct region_key {
 	struct rv_fabric_key base;
@@ -21,7 +23,8 @@ static struct rv_verbs_domain *make_domain(struct rv_verbs *v, uint64_t worker)
 	if (!d)
 		return NULL;
 	d->worker = worker;
-	d->pd = ibv_alloc_pd(v->dev.ctx);
+	rv_list_init(&d->served);
+	d->pd = v->fence == RV_VERBS_FENCE_REGION ? ibv_alloc_pd(v->dev.ctx) : v->pd;
 	if (!d->pd) {
 		rv_log_warn("verbs: ibv_alloc_pd failed: %m");
 		goto err_free;
@@ -31,7 +34,8 @@ static struct rv_verbs_domain *make_domain(struct rv_verbs *v, uint64_t worker)
 	return d;
 
 err_pd:
-	ibv_dealloc_pd(d->pd);
+	if (d->pd != v->pd)
+		ibv_dealloc_pd(d->pd);
 err_free:
 	free(d);
 	return NULL;
@@ -61,8 +65,8 @@ void rv_verbs_domain_leave(struct rv_verbs *v, struct rv_verbs_domain *d)
 	pthread_mutex_lock(&v->domains_lock);
 	if (--d->users == 0) {
 		rv_map64_del(&v->domains, d->worker);
-		err = ibv_dealloc_pd(d->pd);
-		if (err)
+		err = d->pd == v->pd ? 0 : ibv_dealloc_pd(d->pd);
+		if (!rv_verbs_let_go(v, err))
 			rv_log_err("verbs: ibv_dealloc_pd failed: %s", strerrordesc_np(err));
 		free(d);
 	}
@@ -76,17 +80,15 @@ static uint64_t pages_of(const void *addr, uint64_t len)
 	return rv_align_up(at + len, RV_GRANULE) - at / RV_GRANULE * RV_GRANULE;
 }
 
-int rv_verbs_export(struct rv_verbs *v, struct rv_fabric_map *m, void *addr, uint64_t len,
-		    uint64_t worker, struct rv_fabric_key **out)
+static int export_region(struct rv_verbs *v, void *addr, uint64_t len,
+			 const struct rv_fabric_reader *to, struct rv_fabric_key **out)
 {
 	struct region_key *k = calloc(1, sizeof(*k));
 	int rc;
 
-	RV_CHECK(len > 0);
-	rv_fabric_map_check(m, addr, len);
 	if (!k)
 		return -ENOMEM;
-	rc = rv_verbs_domain_enter(v, worker, &k->domain);
+	rc = rv_verbs_domain_enter(v, to->worker, &k->domain);
 	if (rc)
 		goto err_free;
 	rc = rv_verbs_register(v, k->domain->pd, addr, len, IBV_ACCESS_REMOTE_READ, &k->mr);
@@ -106,13 +108,12 @@ err_free:
 	return rc;
 }
 
-int rv_verbs_revoke(struct rv_verbs *v, struct rv_fabric_key *key)
+static int revoke_region(struct rv_verbs *v, struct region_key *k)
 {
-	struct region_key *k = (struct region_key *)key;
 	/* The proof: once this has returned 0 the device finds no region for the key. */
 	int err = ibv_dereg_mr(k->mr);
 
-	if (err) {
+	if (!rv_verbs_let_go(v, err)) {
 		rv_log_err("verbs: ibv_dereg_mr of a lease's region failed: %s",
 			   strerrordesc_np(err));
 		return -EIO;
@@ -121,4 +122,19 @@ int rv_verbs_revoke(struct rv_verbs *v, struct rv_fabric_key *key)
 	atomic_fetch_sub(&v->keys_nr, 1);
 	free(k);
 	return 0;
+}
+
+int rv_verbs_export(struct rv_verbs *v, struct rv_fabric_map *m, void *addr, uint64_t len,
+		    const struct rv_fabric_reader *to, struct rv_fabric_key **out)
+{
+	RV_CHECK(len > 0);
+	rv_fabric_map_check(m, addr, len);
+	return v->fence == RV_VERBS_FENCE_WINDOW ? rv_verbs_window_bind(v, m, addr, len, to, out)
+						 : export_region(v, addr, len, to, out);
+}
+
+int rv_verbs_revoke(struct rv_verbs *v, struct rv_fabric_key *key)
+{
+	return v->fence == RV_VERBS_FENCE_WINDOW ? rv_verbs_window_revoke(v, key)
+						 : revoke_region(v, (struct region_key *)key);
 }

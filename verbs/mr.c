@@ -8,6 +8,7 @@
 
 #include "dataplane/base/check.h"
 #include "dataplane/base/log.h"
+#include "verbs/events.h"
 
 /* The kernel says ENOMEM for the memlock limit too. */
 static int reason(int err, uint64_t len)
@@ -52,6 +53,8 @@ static int access_of(const struct rv_verbs *v, enum rv_map_access access)
 
 	if (access != RV_MAP_DESTINATION && v->fence == RV_VERBS_FENCE_NO)
 		flags |= IBV_ACCESS_REMOTE_READ;
+	if (access != RV_MAP_DESTINATION && v->fence == RV_VERBS_FENCE_WINDOW)
+		flags |= IBV_ACCESS_MW_BIND;
 	return flags;
 }
 
@@ -85,7 +88,7 @@ int rv_verbs_unmap(struct rv_verbs *v, struct rv_fabric_map *map)
 	struct rv_verbs_map *m = (struct rv_verbs_map *)map;
 	int err = ibv_dereg_mr(m->mr);
 
-	if (err) {
+	if (!rv_verbs_let_go(v, err)) {
 		rv_log_err("verbs: ibv_dereg_mr of %" PRIu64 " bytes failed: %s", map->len,
 			   strerrordesc_np(err));
 		return -EIO;

@@ -85,8 +85,9 @@ static void add(struct chain *ch, struct rv_verbs_conn *c, struct rv_fabric_get 
 		.length = len,
 		.lkey = ((const struct rv_verbs_map *)g->local_map)->mr->lkey,
 	};
-	memset(&ch->wr[i], 0, sizeof(ch->wr[i]));
+	/* A READ's fields and no others: most of the structure is for other operations. */
 	ch->wr[i].wr_id = c->serial;
+	ch->wr[i].next = NULL;
 	ch->wr[i].sg_list = &ch->sge[i];
 	ch->wr[i].num_sge = 1;
 	ch->wr[i].opcode = IBV_WR_RDMA_READ;
@@ -156,7 +157,8 @@ int rv_verbs_read(struct rv_verbs_reactor *r, struct rv_fabric_get *g)
 	if (!rv_verbs_key_decode(g->key, g->key_len, &rkey))
 		return -EPROTO;
 	c = rv_verbs_conn_up(r, g->worker);
-	if (!c)
+	/* A key may be for the one queue pair that was there when it was asked for. */
+	if (!c || (g->qp && g->qp != c->end.qp->qp_num))
 		return -EHOSTUNREACH;
 	g->priv[PRIV_CONN] = c;
 	set_field(g, PRIV_NEXT, 0);
@@ -214,7 +216,7 @@ void rv_verbs_read_completed(struct rv_verbs_reactor *r, const struct ibv_wc *wc
 	}
 	if (!reads_of(g) && (field(g, PRIV_NEXT) == g->len || field(g, PRIV_RC)))
 		finish(g);
-	if (c->state == RV_VERBS_UP && !pump(c))
+	if (c->state == RV_VERBS_UP && !rv_list_empty(&c->waiting) && !pump(c))
 		rv_verbs_conn_broke(c, -ECONNRESET);
 	if (!rv_list_empty(&r->starved))
 		feed_starved(r);

@@ -9,30 +9,32 @@
 #include "dataplane/base/log.h"
 #include "verbs/end.h"
 #include "verbs/fence.h"
+#include "verbs/window.h"
 
-/* A consumer's queue pair here. */
-struct served {
-	struct rv_verbs_end end;
-	struct rv_verbs_domain *domain; /* NULL: the common one */
-	uint64_t worker;
-	unsigned reactor;
-};
-
-static struct served *served_of(struct rv_verbs_end *e)
+static struct rv_verbs_served *served_of(struct rv_verbs_end *e)
 {
-	return RV_CONTAINER(e, struct served, end);
+	return RV_CONTAINER(e, struct rv_verbs_served, end);
 }
 
-static void close_served(struct rv_verbs *v, struct served *s, const char *why)
+/* What the device does not let go of stays in the list, and is tried again. */
+static void let_go(struct rv_verbs *v, struct rv_verbs_served *s)
 {
-	rv_log_info("verbs: the connection from worker %" PRIu64 " is over: %s", s->worker, why);
-	if (rv_verbs_end_drop(v, &s->end)) {
-		rv_list_del(&s->end.link); /* leaked, with the domain it is in */
+	s->end.stays = rv_verbs_end_drop(v, &s->end) != 0;
+	if (s->end.stays)
 		return;
-	}
 	if (s->domain)
 		rv_verbs_domain_leave(v, s->domain);
 	free(s);
+}
+
+static void close_served(struct rv_verbs *v, struct rv_verbs_served *s, const char *why)
+{
+	if (!s->end.stays)
+		rv_log_info("verbs: the connection from worker %" PRIu64 " is over: %s", s->worker,
+			    why);
+	if (v->fence == RV_VERBS_FENCE_WINDOW)
+		rv_verbs_windows_end(v, s);
+	let_go(v, s);
 }
 
 static bool is_known(struct rv_verbs *v, uint64_t worker)
@@ -66,14 +68,14 @@ static void replace(struct rv_verbs *v, const struct rv_verbs_hello *h)
 
 	RV_LIST_EACH_SAFE(it, tmp, &v->serving)
 	{
-		struct served *s = served_of(RV_LIST_ENTRY(it, struct rv_verbs_end, link));
+		struct rv_verbs_served *s = served_of(RV_LIST_ENTRY(it, struct rv_verbs_end, link));
 
-		if (s->worker == h->from && s->reactor == h->reactor)
+		if (s->worker == h->from && s->reactor == h->reactor && !s->end.stays)
 			close_served(v, s, "it connects anew");
 	}
 }
 
-static int accept_it(struct rv_verbs *v, struct served *s, unsigned reads)
+static int accept_it(struct rv_verbs *v, struct rv_verbs_served *s, unsigned reads)
 {
 	uint8_t hello[RV_VERBS_HELLO];
 	struct rdma_conn_param p = {
@@ -95,14 +97,16 @@ static int accept_it(struct rv_verbs *v, struct served *s, unsigned reads)
 	if (rc)
 		return rc;
 	p.qp_num = s->end.qp->qp_num;
+	if (v->fence == RV_VERBS_FENCE_WINDOW)
+		rv_verbs_windows_begin(v, s); /* once it hears of this it may ask for one */
 	return rdma_accept(s->end.id, &p) ? -errno : 0;
 }
 
 /* @return 0 and @id is served, or a negative errno and it is the caller's */
 static int serve(struct rv_verbs *v, struct rdma_cm_id *id, const struct rv_verbs_hello *h,
-		 unsigned reads)
+		 uint32_t reads_by, unsigned reads)
 {
-	struct served *s = calloc(1, sizeof(*s));
+	struct rv_verbs_served *s = calloc(1, sizeof(*s));
 	int rc;
 
 	if (!s)
@@ -111,8 +115,11 @@ static int serve(struct rv_verbs *v, struct rdma_cm_id *id, const struct rv_verb
 				       .id = id,
 				       .deadline_ns = rv_clock_ns() + RV_VERBS_CONNECT_NS};
 	rv_list_init(&s->end.link);
+	rv_list_init(&s->of_domain);
+	rv_list_init(&s->windows);
 	s->worker = h->from;
 	s->reactor = h->reactor;
+	s->reads_by = reads_by;
 	rc = v->fence == RV_VERBS_FENCE_NO ? 0 : rv_verbs_domain_enter(v, h->from, &s->domain);
 	if (rc)
 		goto err_free;
@@ -124,6 +131,7 @@ static int serve(struct rv_verbs *v, struct rdma_cm_id *id, const struct rv_verb
 	return 0;
 
 err_qp:
+	rv_verbs_windows_end(v, s);
 	if (s->end.qp)
 		ibv_destroy_qp(s->end.qp);
 	if (s->domain)
@@ -144,7 +152,7 @@ void rv_verbs_requested(struct rv_verbs *v, struct rdma_cm_id *id, const struct 
 	rv_verbs_addr_text(rdma_get_peer_addr(id), at);
 	if (!why && h.reactor < RV_VERBS_REACTORS_MAX) {
 		replace(v, &h);
-		rc = serve(v, id, &h, reads ? reads : 1);
+		rc = serve(v, id, &h, p->qp_num, reads ? reads : 1);
 		if (!rc) {
 			rv_log_info("verbs: worker %" PRIu64 " connects from %s", h.from, at);
 			return;
@@ -179,9 +187,11 @@ void rv_verbs_look_at_served(struct rv_verbs *v, uint64_t now_ns, bool forgot)
 
 	RV_LIST_EACH_SAFE(it, tmp, &v->serving)
 	{
-		struct served *s = served_of(RV_LIST_ENTRY(it, struct rv_verbs_end, link));
+		struct rv_verbs_served *s = served_of(RV_LIST_ENTRY(it, struct rv_verbs_end, link));
 
-		if (!s->end.up && now_ns >= s->end.deadline_ns)
+		if (s->end.stays)
+			close_served(v, s, "");
+		else if (!s->end.up && now_ns >= s->end.deadline_ns)
 			close_served(v, s, "it did not finish connecting");
 		else if (forgot && !is_known(v, s->worker))
 			close_served(v, s, "it is not known any more");

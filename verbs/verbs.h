@@ -37,6 +37,7 @@ struct rv_verbs_end {
 	struct rdma_cm_id *id;
 	struct ibv_qp *qp;
 	bool up;
+	bool stays;           /* it could not be dropped: tried again now and then */
 	uint64_t deadline_ns; /* to be up by */
 };
 
@@ -114,7 +115,7 @@ struct rv_verbs {
 	bool (*allows)(void *user, const struct sockaddr *peer);
 	void *user;
 	struct rv_verbs_device dev;
-	struct ibv_pd *pd; /* of what we read into; with fence no, of all */
+	struct ibv_pd *pd; /* of what we read into; but with fence region, of all */
 	unsigned reactors;
 	struct rv_fabric_counts *counts;
 	_Atomic unsigned maps_nr, keys_nr;
@@ -126,11 +127,18 @@ struct rv_verbs {
 
 	pthread_mutex_t domains_lock;
 	struct rv_map64 domains; /* WorkerId -> struct rv_verbs_domain */
+	struct rv_list idle_windows;
+	unsigned idle_nr;
+	uint64_t last_posted; /* on queue pairs served */
+
+	pthread_mutex_t events_lock;
+	struct ibv_async_event events[64];
+	unsigned events_nr;
 
 	/* The fabric's thread's. */
 	struct rdma_event_channel *cm_channel;
 	struct rv_verbs_end listener;
-	struct ibv_cq *served_cq; /* queue pairs need one; nothing ever completes on it */
+	struct ibv_cq *served_cq; /* binds and invalidations of windows complete on it */
 	struct rv_list reading, serving;
 	struct sockaddr_storage listen_addr;
 	pthread_t thread;

@@ -206,15 +206,6 @@ static int check_socket(const struct rv_config *cfg, const struct rv_config_sink
 			   "local.socket: a UNIX socket's path has at most 107 characters");
 }
 
-static int check_fence(const struct rv_config *cfg, const struct rv_config_sink *sink)
-{
-	if (cfg->verbs.fence != RV_CONFIG_FENCE_WINDOW)
-		return 0;
-	return complain_at(
-		cfg, sink, "verbs", "fence",
-		"verbs.fence = window: this version has no memory windows; use region (auto)");
-}
-
 static int check_discovery(const struct rv_config *cfg, const struct rv_config_sink *sink)
 {
 	if (cfg->discovery.kind == RV_CONFIG_DISCOVERY_FILE && !*cfg->discovery.path)
@@ -254,7 +245,7 @@ int rv_config_finish(struct rv_config *cfg, const struct rv_config_sink *sink)
 	check_sizes(cfg, sink);
 	if (check_arenas(cfg, sink) || check_socket(cfg, sink))
 		rc = -EINVAL;
-	if (check_fence(cfg, sink) || check_discovery(cfg, sink))
+	if (check_discovery(cfg, sink))
 		rc = -EINVAL;
 	for (size_t i = 0; i < cfg->peer_nr; i++)
 		if (check_peer(&cfg->peer[i], sink))

@@ -76,7 +76,7 @@ const struct rv_opt rv_opts[] = {
 	{"verbs", "listen", RV_OPT_HOSTS, 0, "0.0.0.0:7472", AT(verbs.listen), 0, 1, NULL, NULL,
 	 "Address where peers set up their queue pairs, one of the device's own. A wildcard is the address of the GID."},
 	{"verbs", "fence", RV_OPT_WORD, 0, "auto", AT(verbs.fence), 0, 0, "auto/window/region/no", NULL,
-	 "What ends a peer's key with its lease. region (auto): a memory region of its own for each lease. no: nothing; whole arenas are readable. window: refused, this version has no memory windows."},
+	 "What ends a peer's key with its lease. window: a memory window, bound to the lease's bytes and to one queue pair. region: a memory region of its own for each lease, which pins its bytes once more. auto: windows where a test at start finds that the device enforces them, else regions. no: nothing; whole arenas are readable."},
 	{"verbs", "traffic_class", RV_OPT_U32, 0, "", AT(verbs.traffic_class), 0, 255, NULL, NULL,
 	 "Traffic class of RoCE packets. Not set: the device's own."},
 

@@ -247,21 +247,34 @@ int rv_body_metadata_decode(const void *text, size_t len, struct rv_body_metadat
 
 /* ---- acquire ---- */
 
+/* Queue pairs have numbers of 24 bits. */
+#define QP_MAX 0xffffffu
+
 /* How stock nodes and ours spell each offer; the index is the bit mask. */
 static const char *const offers[] = {
-	[0] = ",\"rdma\":{\"backends\":[]}}",
-	[RV_OFFER_UCX] = ",\"rdma\":{\"backends\":[\"ucx\"]}}",
-	[RV_OFFER_VERBS] = ",\"rdma\":{\"backends\":[\"verbs\"]}}",
-	[RV_OFFER_UCX | RV_OFFER_VERBS] = ",\"rdma\":{\"backends\":[\"verbs\",\"ucx\"]}}",
+	[0] = ",\"rdma\":{\"backends\":[]",
+	[RV_OFFER_UCX] = ",\"rdma\":{\"backends\":[\"ucx\"]",
+	[RV_OFFER_VERBS] = ",\"rdma\":{\"backends\":[\"verbs\"]",
+	[RV_OFFER_UCX | RV_OFFER_VERBS] = ",\"rdma\":{\"backends\":[\"verbs\",\"ucx\"]",
 };
+static const char of_verbs[] = ",\"verbs\":{\"qp\":";
 
 static const char no_offer[] = ",\"rdma\":null}";
 
 void rv_body_acquire_encode(struct rv_writer *w, const struct rv_body_acquire *in)
 {
 	put_handle(w, in->handle);
-	rv_put_text(w,
-		    in->has_offer ? offers[in->offer & (RV_OFFER_UCX | RV_OFFER_VERBS)] : no_offer);
+	if (!in->has_offer) {
+		rv_put_text(w, no_offer);
+		return;
+	}
+	rv_put_text(w, offers[in->offer & (RV_OFFER_UCX | RV_OFFER_VERBS)]);
+	if (in->offer & RV_OFFER_VERBS && in->verbs_qp) {
+		rv_put_text(w, of_verbs);
+		rv_json_put_u64(w, in->verbs_qp);
+		rv_put_text(w, "}");
+	}
+	rv_put_text(w, "}}");
 }
 
 static uint32_t offer_bit(const char *name, size_t len)
@@ -270,6 +283,19 @@ static uint32_t offer_bit(const char *name, size_t len)
 		return RV_OFFER_UCX;
 	if (len == 5 && memcmp(name, "verbs", 5) == 0)
 		return RV_OFFER_VERBS;
+	return 0;
+}
+
+static int read_verbs(const struct rv_json *v, struct rv_body_acquire *b, const char **why)
+{
+	uint64_t qp;
+
+	if (!v || rv_json_kind(v) == RV_JSON_NULL)
+		return 0;
+	if (rv_json_kind(v) != RV_JSON_OBJECT || rv_json_uint(rv_json_get(v, "qp"), QP_MAX, &qp) ||
+	    !qp)
+		return wrong(why, "offer of verbs needs the number of a queue pair");
+	b->verbs_qp = (uint32_t)qp;
 	return 0;
 }
 
@@ -291,7 +317,9 @@ static int read_offer(const struct rv_json *v, struct rv_body_acquire *b, const 
 		b->offer |= offer_bit(name, len);
 	}
 	b->has_offer = true;
-	return 0;
+	if (!(b->offer & RV_OFFER_VERBS) || rv_json_kind(v) != RV_JSON_OBJECT)
+		return 0;
+	return read_verbs(rv_json_get(v, "verbs"), b, why);
 }
 
 static int read_acquire(const struct rv_json *v, void *out, const char **why)
@@ -306,11 +334,31 @@ static int read_acquire(const struct rv_json *v, void *out, const char **why)
 	return rc ? rc : read_offer(rv_json_field(v, "rdma", 1), b, why);
 }
 
-/* Is what is left exactly @want? */
-static bool rest_is(const struct rv_cursor *c, const char *want)
+/* As ours and stock nodes write it. */
+static bool canonical_offer(struct rv_cursor c, uint32_t offer, struct rv_body_acquire *b)
 {
-	return !c->bad && rv_cursor_left(c) == strlen(want) &&
-	       memcmp(c->p, want, rv_cursor_left(c)) == 0;
+	uint64_t qp = 0;
+
+	rv_canon_text(&c, offers[offer]);
+	if (offer & RV_OFFER_VERBS && !c.bad && rv_canon_next(&c, ',')) {
+		rv_canon_text(&c, of_verbs);
+		qp = rv_canon_u64(&c, QP_MAX);
+		rv_canon_text(&c, "}");
+		c.bad |= !qp;
+	}
+	rv_canon_text(&c, "}}");
+	if (!rv_canon_done(&c))
+		return false;
+	b->has_offer = true;
+	b->offer = offer;
+	b->verbs_qp = (uint32_t)qp;
+	return true;
+}
+
+static bool canonical_none(struct rv_cursor c)
+{
+	rv_canon_text(&c, no_offer);
+	return rv_canon_done(&c);
 }
 
 int rv_body_acquire_decode(const void *text, size_t len, struct rv_body_acquire *out,
@@ -318,21 +366,13 @@ int rv_body_acquire_decode(const void *text, size_t len, struct rv_body_acquire 
 {
 	struct rv_cursor c = rv_cursor(text, len);
 	struct rv_body_acquire b = {.handle = take_handle(&c)};
-	int rc;
+	bool known = canonical_none(c);
+	int rc = 0;
 
-	if (rest_is(&c, no_offer)) {
-		*out = b;
-		return 0;
-	}
-	for (uint32_t i = 0; i < RV_ARRAY_NR(offers); i++) {
-		if (rest_is(&c, offers[i])) {
-			b.has_offer = true;
-			b.offer = i;
-			*out = b;
-			return 0;
-		}
-	}
-	rc = decode_tree(text, len, RV_BODY_MAX, read_acquire, &b, why);
+	for (uint32_t i = 0; i < RV_ARRAY_NR(offers) && !known; i++)
+		known = canonical_offer(c, i, &b);
+	if (!known)
+		rc = decode_tree(text, len, RV_BODY_MAX, read_acquire, &b, why);
 	if (!rc)
 		*out = b;
 	return rc;

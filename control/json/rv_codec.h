@@ -85,6 +85,8 @@ struct rv_body_acquire {
 	struct rv_handle handle;
 	bool has_offer; /* there was an offer, perhaps of nothing we know */
 	uint32_t offer;
+	uint32_t
+		verbs_qp; /* `"verbs":{"qp":N}`; 0: not said. Written only beside an offer of verbs */
 };
 
 void rv_body_acquire_encode(struct rv_writer *w, const struct rv_body_acquire *in);

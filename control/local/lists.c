@@ -93,6 +93,8 @@ static void put_leases(struct gather *g, const struct rv_msg_list *m)
 		put_handle(&g->out, "handle", g->s->local->conf.worker, l->slot);
 		put_str(&g->out, "kind", rv_lease_kind_name(l->kind));
 		put_worker(&g->out, "consumer", l->worker);
+		if (l->fence)
+			put_str(&g->out, "fence", l->fence);
 		put_ns(&g->out, "age_s", l->age_ns);
 		put_ns(&g->out, "left_s", l->left_ns);
 		rv_json_out_object_end(&g->out);

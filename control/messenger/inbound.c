@@ -292,6 +292,7 @@ static void run_acquire(struct rv_messenger *m, const struct request *rq, const 
 		.worker = rv_msg_id_worker(&rq->id),
 		.has_offer = b.has_offer,
 		.offer = b.offer,
+		.offer_qp = b.verbs_qp,
 		.chunk_lease_ns =
 			rq->lease_ms > RV_NEVER / RV_MS(1) ? RV_NEVER : RV_MS(rq->lease_ms),
 	};

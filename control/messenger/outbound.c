@@ -45,6 +45,7 @@ static int encode_acquire(struct rv_call *c, struct rv_request_header *h, struct
 		.handle = pc->handle,
 		.has_offer = pc->offer != 0,
 		.offer = pc->offer,
+		.verbs_qp = pc->offer_qp,
 	};
 
 	rv_body_acquire_encode(body, &a);

@@ -25,7 +25,7 @@ static int make(struct rv_prompt *p, struct rv_export_ask *a)
 
 	if (!rv_budget_take(b, most))
 		return -ENOSPC;
-	rc = a->fabric->ops->export_key(a->fabric, a->map, a->addr, a->len, a->worker, &a->key);
+	rc = a->fabric->ops->export_key(a->fabric, a->map, a->addr, a->len, &a->to, &a->key);
 	if (rc) {
 		rv_budget_give(b, most);
 		return rc;

@@ -146,6 +146,7 @@ void rv_export_asked(const struct rv_export_ask *a)
 bool rv_export_begin(struct rv_engine *e, struct rv_fabric *f, struct rv_lease *l,
 		     struct rv_cell *c)
 {
+	const struct rv_msg_acquire *acquire = (const void *)c->body;
 	struct rv_slot *slot = l->slot;
 	struct rv_export *x = NULL;
 
@@ -170,7 +171,7 @@ bool rv_export_begin(struct rv_engine *e, struct rv_fabric *f, struct rv_lease *
 			    .map = slot->block->arena->map[f->index],
 			    .addr = rv_block_ptr(slot->block),
 			    .len = slot->len,
-			    .worker = l->worker,
+			    .to = {l->worker, acquire->offer_qp},
 		    })) {
 		rv_slab_give(&e->exports, x);
 		return false;

@@ -22,7 +22,8 @@ struct rv_export_ask {
 	struct rv_fabric *fabric;
 	struct rv_fabric_map *map;
 	void *addr;
-	uint64_t len, worker;
+	uint64_t len;
+	struct rv_fabric_reader to;
 	struct rv_fabric_key *key; /* MAKE: the outcome */
 	int rc;
 };

@@ -280,6 +280,7 @@ static void begin_acquire(struct rv_get *g, unsigned offer)
 
 	g->state = GET_ACQUIRE;
 	call->offer = offer;
+	call->offer_qp = rv_get_reads_by(g, offer);
 	call->lease_ms = g->lease_ns / RV_MS(1);
 	call_start(g);
 }

@@ -80,6 +80,7 @@ struct rv_get {
 	uint64_t get_began_ns;
 	uint64_t remote_addr;
 	size_t key_len;
+	uint32_t offer_qp; /* of the acquire that was answered */
 	uint8_t key[RV_FABRIC_KEY_MAX];
 
 	struct rv_block *src; /* COPY: the slot's, held */
@@ -149,6 +150,9 @@ void rv_get_reserve(struct rv_get *g);
 
 /** What may be offered now; counts why not. @param[out] wait worth asking again @param[out] why in words */
 unsigned rv_get_offer(struct rv_get *g, bool *wait, const char **why);
+
+/** The queue pair that would read by verbs; 0: none, or verbs is not in @offer. */
+uint32_t rv_get_reads_by(const struct rv_get *g, unsigned offer);
 
 /** Does this node do RDMA at all, now? */
 bool rv_get_rdma_possible(const struct rv_engine *e);

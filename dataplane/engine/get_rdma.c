@@ -49,6 +49,17 @@ unsigned rv_get_offer(struct rv_get *g, bool *wait, const char **why)
 	return offer;
 }
 
+uint32_t rv_get_reads_by(const struct rv_get *g, unsigned offer)
+{
+	for (unsigned i = 0; i < g->e->conf.fabric_nr; i++) {
+		struct rv_fabric *f = g->e->conf.fabric[i];
+
+		if (f->ops->offer_bit & offer && f->ops->reads_by)
+			return f->ops->reads_by(f, g->e->reactor->index, g->handle.worker);
+	}
+	return 0;
+}
+
 /* Does this node do RDMA at all, now? */
 bool rv_get_rdma_possible(const struct rv_engine *e)
 {
@@ -79,6 +90,7 @@ void rv_get_begin_rdma(struct rv_get *g)
 		.len = g->len,
 		.key = g->key,
 		.key_len = g->key_len,
+		.qp = f->ops->reads_by ? g->offer_qp : 0,
 		.local = rv_get_dst(g),
 		.local_map = g->block->arena->map[f->index],
 		.done = get_done,
@@ -213,6 +225,7 @@ void rv_get_on_descriptor(struct rv_get *g, const struct rv_peer_call *call)
 	g->len = d.len;
 	g->remote_addr = d.addr;
 	g->key_len = d.rkey_len;
+	g->offer_qp = call->offer_qp;
 	memcpy(g->key, d.rkey, d.rkey_len);
 	rv_get_reserve(g);
 }

@@ -1,6 +1,7 @@
 /*
  * What a reactor has, for people to look at.
  */
+#include "dataplane/engine/export.h"
 #include "dataplane/engine/msg.h"
 #include "dataplane/engine/region.h"
 
@@ -31,6 +32,13 @@ static void list_slots(struct rv_engine *e, struct rv_msg_list *m)
 	}
 }
 
+static const char *fence_of(const struct rv_lease *l)
+{
+	if (l->kind != RV_LEASE_RDMA)
+		return NULL;
+	return l->export ? l->export->fabric->fence : "none";
+}
+
 static void list_leases(struct rv_engine *e, struct rv_msg_list *m)
 {
 	const struct rv_lease *l;
@@ -47,6 +55,7 @@ static void list_leases(struct rv_engine *e, struct rv_msg_list *m)
 			.age_ns = e->reactor->now_ns - l->granted_ns,
 			.left_ns = left_ns(e, &l->deadline),
 			.kind = l->kind,
+			.fence = fence_of(l),
 		};
 	}
 }

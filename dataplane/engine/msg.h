@@ -18,6 +18,7 @@ struct rv_msg_acquire {
 	uint64_t worker; /* the consumer */
 	bool has_offer;
 	unsigned offer;          /* RV_PEER_OFFER_* named in it */
+	uint32_t offer_qp;       /* the consumer's queue pair for verbs; 0: not said */
 	uint64_t chunk_lease_ns; /* 0: none. The consumer asks for a deadline on a chunked lease */
 	bool for_us;             /* a get within this node: no path is decided, no metric moves */
 	uid_t uid;               /* for_us: whose get it is */
@@ -208,6 +209,7 @@ struct rv_slot_info {
 struct rv_lease_info {
 	uint64_t id, slot, worker, age_ns, left_ns; /* left: RV_NEVER: no deadline */
 	enum rv_lease_kind kind;
+	const char *fence; /* RDMA: what ends its key, static text; else NULL */
 };
 struct rv_arena_info {
 	uint32_t id;

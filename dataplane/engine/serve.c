@@ -116,7 +116,7 @@ static void end_transfer(void *user, struct rv_lease *lease)
 
 /* The fabric in which the consumer may read the slot; one whose keys end with the lease, where there is one. */
 static struct rv_fabric *choose(const struct rv_engine *e, const struct rv_slot *slot,
-				unsigned offer)
+				const struct rv_msg_acquire *acq)
 {
 	const struct rv_arena *a = slot->block->arena;
 	struct rv_fabric *best = NULL;
@@ -127,8 +127,9 @@ static struct rv_fabric *choose(const struct rv_engine *e, const struct rv_slot 
 		struct rv_fabric *f = e->conf.fabric[i];
 		const struct rv_fabric_map *m = a->map[f->index];
 
-		if (f->ops->offer_bit & offer && m && (f->exports || m->key_len) &&
-		    (!best || (f->exports && !best->exports)))
+		if (!(f->ops->offer_bit & acq->offer) || !m || (f->by_queue_pair && !acq->offer_qp))
+			continue;
+		if ((f->exports || m->key_len) && (!best || (f->exports && !best->exports)))
 			best = f;
 	}
 	return best;
@@ -181,7 +182,7 @@ static enum rv_path_reason decide(struct rv_engine *e, const struct rv_slot *slo
 		.draining = e->draining,
 	};
 
-	*f_ = f.has_offer && f.pinned ? choose(e, slot, m->offer) : NULL;
+	*f_ = f.has_offer && f.pinned ? choose(e, slot, m) : NULL;
 	if (*f_ && (*f_)->exports) {
 		f.describable = true;
 	} else if (*f_) {

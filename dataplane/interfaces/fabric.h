@@ -49,6 +49,13 @@ static inline void rv_fabric_map_check(const struct rv_fabric_map *m, const void
 	RV_CHECK(p - base <= m->len - len);
 }
 
+/** Who reads with a key. */
+struct rv_fabric_reader {
+	uint64_t worker; /* WorkerId */
+	uint32_t
+		qp; /* the number of the queue pair it reads with, as its offer has it; 0: not said */
+};
+
 /** A key for one lease: it reads exactly its range, and is dead once revoked. Owned by the fabric until then. */
 struct rv_fabric_key {
 	uint8_t key[RV_FABRIC_KEY_MAX];
@@ -125,6 +132,7 @@ struct rv_fabric_get {
 	uint64_t len;
 	const uint8_t *key; /* must stay valid only during get() */
 	size_t key_len;
+	uint32_t qp; /* as reads_by() said when the key was asked for; 0: any */
 	void *local;
 	struct rv_fabric_map *local_map; /* maps @local */
 
@@ -157,13 +165,14 @@ struct rv_fabric_ops {
 	int (*unmap)(struct rv_fabric *f, struct rv_fabric_map *m);
 
 	/**
-	 * Make a key with which @worker reads @len bytes at @addr, within @m, and nothing else. Where the fabric
+	 * Make a key with which @to reads @len bytes at @addr, within @m, and nothing else. Where the fabric
 	 * has no such keys (f->exports is false) this is NULL, and peers are given the map's.
 	 *
-	 * @return 0; -ENOMEM, -EPERM (memlock), -ENOTSUP. @thread prompt @cost may pin the range once more
+	 * @return 0; -ENOMEM, -EPERM (memlock), -ENOTSUP, -ENOTCONN (no such queue pair of its).
+	 * @thread prompt @cost may pin the range once more
 	 */
 	int (*export_key)(struct rv_fabric *f, struct rv_fabric_map *m, void *addr, uint64_t len,
-			  uint64_t worker, struct rv_fabric_key **out);
+			  const struct rv_fabric_reader *to, struct rv_fabric_key **out);
 	/** The key is dead, @k is gone: 0 is proof that no read through it can land any more. @thread prompt */
 	int (*revoke_key)(struct rv_fabric *f, struct rv_fabric_key *k);
 
@@ -174,6 +183,8 @@ struct rv_fabric_ops {
 	/** Where we stand with a peer; starts the wire-up if it has not begun. @thread owning reactor */
 	enum rv_peer_state (*peer_state)(struct rv_fabric *f, unsigned reactor, uint64_t worker);
 
+	/** The number of the queue pair that reads from @worker now, 0: none; NULL: it never matters. @thread owning reactor */
+	uint32_t (*reads_by)(struct rv_fabric *f, unsigned reactor, uint64_t worker);
 	/** Post a GET to a peer that is up. @return 0, or a negative errno and done() is not called. @thread owning reactor */
 	int (*get)(struct rv_fabric *f, unsigned reactor, struct rv_fabric_get *g);
 	/** Force the connection to @worker down so that its GETs complete; the next use makes a new one. @thread owning reactor */
@@ -198,7 +209,9 @@ struct rv_fabric {
 	unsigned index; /* its place in the node's table of fabrics */
 	bool native;    /* remote memory is read by the device, not by the owner's software */
 	bool exports; /* each lease has a key of its own, provably dead once revoked, and maps' keys are never given out */
-	_Atomic bool dead; /* its device is gone: nothing more is mapped for it; relaxed */
+	bool by_queue_pair; /* such a key is for one queue pair: an offer must name it */
+	const char *fence;  /* what ends a key with its lease: "window", "region", "none" */
+	_Atomic bool dead;  /* its device is gone: nothing more is mapped for it; relaxed */
 	char version[32];
 	char path_name[64]; /* for people: "ucx tcp" */
 };

@@ -48,6 +48,7 @@ struct rv_peer_call {
 	uint64_t lease_id;    /* RENEW, DETACH, RELEASE */
 	uint64_t lease_ms;    /* ACQUIRE: `_rv_lease_ms`; 0: none */
 	unsigned offer;       /* ACQUIRE: RV_PEER_OFFER_* */
+	uint32_t offer_qp;    /* ACQUIRE: the queue pair that would read by verbs; 0: not said */
 	bool sync;            /* RENEW, DETACH, RELEASE: as a sync call, answered by an ack */
 	uint64_t transfer_id; /* PULL: these five as the owner stated them, checked by the engine */
 	uint64_t total_len;

@@ -2,10 +2,11 @@
  * raw_read - READs through the verbs backend alone, without daemons, to be compared with perftest's ib_read_bw and
  * ib_read_lat on the same devices.
  *
- *   raw_read owner HOST DEVICE
+ *   raw_read owner HOST DEVICE [region|window [KEYS]]
  *   raw_read reader HOST DEVICE OWNER_HOST OWNER_PORT bw|lat SIZE ITERATIONS DEPTH
  *
- * The owner prints the port that a reader asks it at, serves one reader, and ends. The reader prints one line: for
+ * The owner prints the port that a reader asks it at, serves one reader, and ends. With KEYS it makes and revokes that
+ * many keys for KEY_BYTES first, and prints "key_usec N", the median of a key's making and its end together. The reader prints one line: for
  * bw "MiB/s N", the average; for lat "usec N", the median. The reader polls, as `idle = poll` does. Bytes are checked.
  */
 #include <arpa/inet.h>
@@ -27,6 +28,7 @@
 #define SIZE_MAX_ RV_MIB(64)
 #define DEPTH_MAX 128u
 #define LIMIT_NS  RV_SEC(60)
+#define KEY_BYTES RV_MIB(1)
 
 struct hello {
 	uint32_t len;
@@ -53,7 +55,7 @@ struct end {
 struct slot {
 	struct rv_fabric_get g;
 	struct run *run;
-	uint64_t began_ns;
+	uint64_t began; /* in ticks */
 };
 
 struct run {
@@ -61,7 +63,7 @@ struct run {
 	struct grant grant;
 	uint64_t size;
 	unsigned posted, done, total;
-	double *usec; /* of each */
+	double *usec; /* of each; ticks while it runs */
 	struct slot slot[DEPTH_MAX];
 };
 
@@ -95,7 +97,7 @@ static bool allows(void *user, const struct sockaddr *peer)
 }
 
 static void open_end(struct end *e, const char *host, const char *device, uint64_t worker,
-		     enum rv_map_access access)
+		     enum rv_map_access access, enum rv_verbs_fence fence)
 {
 	char why[RV_VERBS_WHY] = "";
 	const struct rv_verbs_conf conf = {
@@ -104,7 +106,7 @@ static void open_end(struct end *e, const char *host, const char *device, uint64
 		.gid_index = UINT32_MAX,
 		.host = host,
 		.traffic_class = -1,
-		.fence = RV_VERBS_FENCE_REGION,
+		.fence = fence,
 		.worker = worker,
 		.reactors = 1,
 		.allows = allows,
@@ -198,15 +200,50 @@ static int listen_any(const char *host)
 	return fd;
 }
 
-static int owner(char **argv)
+static int by_size(const void *a, const void *b)
 {
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+static void measure_keys(struct end *e, const struct rv_fabric_reader *to, unsigned nr)
+{
+	double *usec = calloc(nr, sizeof(*usec));
+	struct rv_fabric_key *key;
+
+	if (!usec)
+		die("memory");
+	for (unsigned i = 0; i < nr; i++) {
+		uint64_t began = rv_clock_ns();
+		int rc = e->f->ops->export_key(e->f, e->map, e->mem + i % 16 * KEY_BYTES, KEY_BYTES,
+					       to, &key);
+
+		if (!rc)
+			rc = e->f->ops->revoke_key(e->f, key);
+		if (rc)
+			die_rc("a key", rc);
+		usec[i] = (double)(rv_clock_ns() - began) / 1e3;
+	}
+	qsort(usec, nr, sizeof(*usec), by_size);
+	printf("key_usec %.2f\n", usec[nr / 2]);
+	fflush(stdout);
+	free(usec);
+}
+
+static int owner(int argc, char **argv)
+{
+	bool window = argc > 4 && strcmp(argv[4], "window") == 0;
+	unsigned keys = argc > 5 ? (unsigned)strtoul(argv[5], NULL, 10) : 0;
 	struct end e = {0};
+	struct rv_fabric_reader to = {.worker = READER};
 	struct rv_fabric_key *key;
 	struct grant grant = {0};
 	int lfd, rc;
 	char ask;
 
-	open_end(&e, argv[2], argv[3], OWNER, RV_MAP_SOURCE);
+	open_end(&e, argv[2], argv[3], OWNER, RV_MAP_SOURCE,
+		 window ? RV_VERBS_FENCE_WINDOW : RV_VERBS_FENCE_REGION);
 	for (uint64_t i = 0; i < SIZE_MAX_; i++)
 		e.mem[i] = (uint8_t)(i * 31 + (i >> 12));
 	lfd = listen_any(argv[2]);
@@ -215,9 +252,11 @@ static int owner(char **argv)
 		die("accepting");
 	close(lfd);
 	introduce(&e, READER);
-	if (!hear(&e, &ask, 1)) /* the reader is connected: its domain is there */
+	if (!hear(&e, &to.qp, sizeof(to.qp))) /* the reader is connected */
 		die("the reader");
-	rc = e.f->ops->export_key(e.f, e.map, e.mem, SIZE_MAX_, READER, &key);
+	if (keys)
+		measure_keys(&e, &to, keys);
+	rc = e.f->ops->export_key(e.f, e.map, e.mem, SIZE_MAX_, &to, &key);
 	if (rc)
 		die_rc("a key", rc);
 	grant.base = (uintptr_t)e.mem;
@@ -234,6 +273,16 @@ static int owner(char **argv)
 		die_rc("revoking", rc);
 	close_end(&e);
 	return 0;
+}
+
+/* perftest's clock: reading the system's is a call where the guest's counter is not trusted. */
+static uint64_t ticks(void)
+{
+#ifdef __x86_64__
+	return __builtin_ia32_rdtsc();
+#else
+	return rv_clock_ns();
+#endif
 }
 
 static void done(struct rv_fabric_get *g, int rc);
@@ -254,7 +303,7 @@ static void post(struct run *r, struct slot *s)
 		.done = done,
 		.ctx = s,
 	};
-	s->began_ns = r->e->now_ns;
+	s->began = ticks();
 	rc = r->e->f->ops->get(r->e->f, 0, &s->g);
 	if (rc)
 		die_rc("a READ", rc);
@@ -268,8 +317,7 @@ static void done(struct rv_fabric_get *g, int rc)
 
 	if (rc)
 		die_rc("a READ's end", rc);
-	r->e->now_ns = rv_clock_ns(); /* one's end is the next one's beginning */
-	r->usec[r->done++] = (double)(r->e->now_ns - s->began_ns) / 1e3;
+	r->usec[r->done++] = (double)(ticks() - s->began);
 	if (r->posted < r->total)
 		post(r, s);
 }
@@ -288,6 +336,8 @@ static void check_bytes(const struct run *r)
 static double run_of(struct run *r, unsigned total, unsigned depth)
 {
 	uint64_t began = rv_clock_ns(), limit = rv_sat_add(began, LIMIT_NS * 10);
+	uint64_t first = ticks();
+	double s, usec_per_tick;
 
 	r->e->now_ns = began;
 	r->posted = r->done = 0;
@@ -299,14 +349,11 @@ static double run_of(struct run *r, unsigned total, unsigned depth)
 		if (r->e->now_ns > limit)
 			die_rc("the READs", ETIMEDOUT);
 	}
-	return (double)(rv_clock_ns() - began) / 1e9;
-}
-
-static int by_size(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
+	s = (double)(rv_clock_ns() - began) / 1e9;
+	usec_per_tick = s * 1e6 / (double)(ticks() - first);
+	for (unsigned i = 0; i < total; i++)
+		r->usec[i] *= usec_per_tick;
+	return s;
 }
 
 static void connect_to(struct end *e, const char *host, const char *port)
@@ -339,6 +386,7 @@ static int reader(char **argv)
 	bool lat = strcmp(argv[6], "lat") == 0;
 	unsigned total = (unsigned)strtoul(argv[8], NULL, 10);
 	unsigned depth = (unsigned)strtoul(argv[9], NULL, 10);
+	uint32_t qp;
 	double s;
 
 	r.e = &e;
@@ -348,11 +396,12 @@ static int reader(char **argv)
 	r.usec = calloc(total, sizeof(*r.usec));
 	if (!r.usec)
 		die("memory");
-	open_end(&e, argv[2], argv[3], READER, RV_MAP_DESTINATION);
+	open_end(&e, argv[2], argv[3], READER, RV_MAP_DESTINATION, RV_VERBS_FENCE_REGION);
 	connect_to(&e, argv[4], argv[5]);
 	introduce(&e, OWNER);
 	wire_up(&e);
-	say(&e, "k", 1);
+	qp = e.f->ops->reads_by(e.f, 0, OWNER);
+	say(&e, &qp, sizeof(qp));
 	if (!hear(&e, &r.grant, sizeof(r.grant)) || r.grant.key_len > sizeof(r.grant.key))
 		die("a key");
 	run_of(&r, total < 4 ? total : 4, 1); /* warm */
@@ -373,11 +422,11 @@ static int reader(char **argv)
 
 int main(int argc, char **argv)
 {
-	if (argc == 4 && strcmp(argv[1], "owner") == 0)
-		return owner(argv);
+	if (argc >= 4 && argc <= 6 && strcmp(argv[1], "owner") == 0)
+		return owner(argc, argv);
 	if (argc == 10 && strcmp(argv[1], "reader") == 0)
 		return reader(argv);
-	fputs("usage: raw_read owner HOST DEVICE\n"
+	fputs("usage: raw_read owner HOST DEVICE [region|window [KEYS]]\n"
 	      "       raw_read reader HOST DEVICE OWNER_HOST OWNER_PORT bw|lat SIZE ITERATIONS DEPTH\n",
 	      stderr);
 	return 2;

@@ -1,11 +1,12 @@
 /*
- * hostile_read - one access to a node's memory by verbs, by a consumer that keeps no rules.
+ * hostile_read - accesses to a node's memory by verbs, by a consumer that keeps no rules.
  *
- *   hostile_read SRC DST PORT FROM TO REACTOR read|write|atomic ADDR LEN RKEY
+ *   hostile_read SRC DST PORT FROM TO REACTOR
  *
- * Connects from address SRC to the node TO at DST:PORT, says that it is worker FROM, does the one access, and prints
- * how it ended: "done", the completion's status in words, or "refused N" when it may not even connect. Of what it
- * read it prints the first bytes. Nothing is closed: the process ends.
+ * Connects from address SRC to the node TO at DST:PORT and says that it is worker FROM. Prints "refused N" when it may
+ * not connect, else "qp N", the number of its queue pair. Then for each line "read|write|atomic ADDR LEN RKEY" of its
+ * input it does that and prints how it ended: "done" or the completion's status in words, and behind a blank the first
+ * bytes of what it read, in hex. At the end of its input nothing is closed: the process ends.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -93,43 +94,54 @@ static struct ibv_wc wait_for(struct ibv_cq *cq)
 	return wc;
 }
 
-int main(int argc, char **argv)
+/* How it ended, on one line. */
+static void run_access(struct rdma_cm_id *id, const char *op, uint64_t addr, size_t len,
+		       uint32_t rkey)
 {
 	struct ibv_send_wr wr = {.num_sge = 1, .send_flags = IBV_SEND_SIGNALED}, *bad;
-	struct rdma_cm_id *id;
+	char *buf = calloc(1, len + 16);
+	struct ibv_mr *mr = buf ? ibv_reg_mr(id->pd, buf, len + 16, IBV_ACCESS_LOCAL_WRITE) : NULL;
 	struct ibv_sge sge;
-	struct ibv_mr *mr;
 	struct ibv_wc wc;
-	size_t len;
-	char *buf;
 
-	if (argc != 11)
-		return 2;
-	id = reach(argv);
-	len = strtoul(argv[9], NULL, 0);
-	buf = calloc(1, len + 16);
-	mr = buf ? ibv_reg_mr(id->pd, buf, len + 16, IBV_ACCESS_LOCAL_WRITE) : NULL;
 	if (!mr)
 		die("memory");
 	sge = (struct ibv_sge){(uint64_t)(uintptr_t)buf, (uint32_t)len, mr->lkey};
 	wr.sg_list = &sge;
-	wr.wr.rdma.remote_addr = strtoull(argv[8], NULL, 0);
-	wr.wr.rdma.rkey = (uint32_t)strtoul(argv[10], NULL, 0);
-	wr.opcode = strcmp(argv[7], "read") == 0 ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE;
-	if (strcmp(argv[7], "atomic") == 0) {
+	wr.wr.rdma.remote_addr = addr;
+	wr.wr.rdma.rkey = rkey;
+	wr.opcode = strcmp(op, "read") == 0 ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE;
+	if (strcmp(op, "atomic") == 0) {
 		wr.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
 		sge.length = 8;
-		wr.wr.atomic.remote_addr = strtoull(argv[8], NULL, 0);
+		wr.wr.atomic.remote_addr = addr;
 		wr.wr.atomic.compare_add = 1;
-		wr.wr.atomic.rkey = (uint32_t)strtoul(argv[10], NULL, 0);
+		wr.wr.atomic.rkey = rkey;
 	}
 	if (ibv_post_send(id->qp, &wr, &bad))
 		die("post");
 	wc = wait_for(id->send_cq);
-	printf("%s\n", wc.status == IBV_WC_SUCCESS ? "done" : ibv_wc_status_str(wc.status));
+	printf("%s", wc.status == IBV_WC_SUCCESS ? "done " : ibv_wc_status_str(wc.status));
 	for (size_t i = 0; wc.status == IBV_WC_SUCCESS && i < len && i < 32; i++)
 		printf("%02x", (unsigned char)buf[i]);
 	printf("\n");
 	fflush(stdout);
+	ibv_dereg_mr(mr);
+	free(buf);
+}
+
+int main(int argc, char **argv)
+{
+	unsigned long long addr, len, rkey;
+	struct rdma_cm_id *id;
+	char op[16];
+
+	if (argc != 7)
+		return 2;
+	id = reach(argv);
+	printf("qp %u\n", id->qp->qp_num);
+	fflush(stdout);
+	while (scanf("%15s %llu %llu %llu", op, &addr, &len, &rkey) == 4)
+		run_access(id, op, addr, len, (uint32_t)rkey);
 	_exit(0);
 }

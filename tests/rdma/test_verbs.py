@@ -9,10 +9,9 @@ import re
 
 from rdmatest import *
 from rvlib import *
-from rawpeer import SYNC, RawPeer, handle  # noqa: E402
+from hostile import Raw, hostile
 
 OK = 'velo_rendezvous_rdma_path_total{path="rdma",reason="ok"}'
-HOSTILE = os.path.join(BUILD, "tests", "rdma", "hostile_read")
 PATH = {1: "verbs rxe0:1 gid 1", 2: "verbs rxe1:1 gid 1"}
 
 
@@ -47,40 +46,12 @@ def short_leases():
     return pair("short", rendezvous__lease_timeout="4s", rendezvous__quarantine="1h", shutdown__timeout="300ms")
 
 
-class Raw(RawPeer):
-    """A consumer that keeps no rules, under the name of a node that the owner knows."""
-
-    def __init__(self, owner, worker):
-        self.sock = socket.create_connection((HOSTS[1][0], owner.tcp), timeout=60 * SLOW)
-        self.worker, self.next, self.buf = worker, 1, b""
-
-    def acquire(self, h):
-        """(address, length, rkey, lease id)"""
-        ok, body = self.call("_rv_acquire", {"handle": handle(h), "rdma": {"backends": ["verbs", "ucx"]}})
-        r = json.loads(body)["Rdma"]
-        d = bytes(r["descriptor"])
-        backend, version, flags, _, addr, length, key_len = struct.unpack("<BBBQQQH", d[:29])
-        assert (backend, version, flags, key_len, len(d)) == (2, 1, 0, 5, 34), d
-        assert d[29] == 1
-        return addr, length, struct.unpack("<I", d[30:])[0], r["lease_id"]
-
-    def release(self, h, lease):
-        ok, text = self.call("_rv_release", {"handle": handle(h), "lease_id": lease}, kind=SYNC)
-        assert ok, text
-
-
-def hostile(owner, worker, op, addr, length, rkey, to=None, reactor=9):
-    """How the device ended one access: (words, what was read)."""
-    p = subprocess.run([HOSTILE, HOSTS[2][0], HOSTS[1][0], owner.ports["verbs"], str(worker), str(to), str(reactor), op,
-                        str(addr), str(length), str(rkey)], stdout=subprocess.PIPE, timeout=60 * SLOW)
-    out = p.stdout.decode().split("\n")
-    return out[0], bytes.fromhex(out[1]) if len(out) > 1 else b""
-
-
 def test_every_size_both_ways():
     data = pattern(64 << 20)
     a, b, ca, cb = lasting()
     assert "verbs: %s, fence region" % PATH[1] in a.text(), a.text()
+    # Soft-RoCE revokes windows but does not check their bounds: the test at start finds it out.
+    assert "verbs: no windows: it lets peers read over a window's end" in a.text(), a.text()
     assert "verbs: listening on 10.9.0.1:%s" % a.ports["verbs"] in a.text(), a.text()
     for owner, reader, end in ((ca, cb, 2), (cb, ca, 1)):
         for size in (65536, 65537, 1 << 20, (8 << 20) + 1, 64 << 20):
@@ -282,6 +253,32 @@ def test_an_owner_killed_while_it_is_read_is_an_error_and_not_the_end():
             assert a2.stop() == 0
         eventually(lambda: all(x["blocks"] == 0 for x in c.list("arenas")["arenas"]), 20, "every block back")
         assert b.stop() == 0
+
+
+def test_a_read_that_is_late_is_given_up_one_lease_later():
+    """Its caller has an answer at the deadline; the device writes until the queue pair is gone, and no longer."""
+    data = pattern(1 << 20) * 256
+    with verbs_node("a", 1, rendezvous__lease_timeout="300ms") as a, \
+            verbs_node("b", 2, memory__initial_arena_bytes="512MiB", memory__dedicated_arena_min="512MiB") as b:
+        ca, cb, watcher = a.client(), b.client(), b.client()
+        know(cb, a)
+        get(cb, ca.put(data[:1 << 20]), path=RDMA)
+        h = ca.put(data)
+        began = time.monotonic()
+        try:
+            cb.get(h, path=RDMA, timeout_ns=int(5e8))
+            raise AssertionError("a get that could not be in time was OK")
+        except Refused as e:
+            took = time.monotonic() - began
+            print("# answered after %.2f s: %s" % (took, e), flush=True)
+            assert took < 2, took
+        eventually(lambda: b.metrics()['rvd_endpoints_closed_total{reason="abandoned"}'] == 1, 3, "the end of the read")
+        print("# given up after %.2f s" % (time.monotonic() - began), flush=True)
+        eventually(lambda: all(x["blocks"] == 0 for x in watcher.list("arenas")["arenas"]), 5, "every block back")
+        eventually(lambda: ca.list("leases")["total"] == 0, 5, "the end of the lease")
+        eventually(lambda: get(cb, ca.put(data[:1 << 20]))["path_name"] == PATH[2], 5, "RDMA again")
+        for n in (b, a):
+            assert n.stop() == 0, n.text()
 
 
 def test_without_a_fence_whole_arenas_are_readable_and_none_is_writable():

@@ -89,6 +89,29 @@ def test_latency():
     assert ROUNDS < 9 or r <= 1.10, "8 bytes at %.3f of ib_read_lat" % r
 
 
+def test_what_keys_cost():
+    """A lease's own key, made and revoked: a window against a region, of 1 MiB. On Soft-RoCE: what it costs the CPU."""
+    n = 40 * ROUNDS
+    cost = {}
+    for fence in ("window", "region"):
+        owner = subprocess.Popen([RAW, "owner", HOSTS[1][0], DEV[1], fence, str(n)], stdout=subprocess.PIPE)
+        try:
+            port = owner.stdout.readline().decode().strip()
+            subprocess.run([RAW, "reader", HOSTS[2][0], DEV[2], HOSTS[1][0], port, "lat", "8", "10", "1"],
+                           stdout=subprocess.DEVNULL, timeout=300 * SLOW, check=True)
+            word, value = owner.stdout.readline().decode().split()
+            assert word == "key_usec" and owner.wait(60 * SLOW) == 0
+            cost[fence] = float(value)
+        finally:
+            if owner.poll() is None:
+                owner.kill()
+                owner.wait()
+            owner.stdout.close()
+    print("# a key of 1 MiB: window %.1f us, region %.1f us, ratio %.3f" % (
+        cost["window"], cost["region"], cost["window"] / cost["region"]), flush=True)
+    assert all(v > 0 for v in cost.values())
+
+
 def test_the_benches_over_verbs():
     tool = lambda name: os.path.join(BUILD, "tools", name)
     server = subprocess.Popen([tool("rv_get_bw"), "--path", "verbs", "-d", DEV[1], "-p", "18590"], stdout=subprocess.PIPE)

@@ -119,7 +119,7 @@ static int unmap(struct rv_fabric *f, struct rv_fabric_map *fm)
 }
 
 static int export_key(struct rv_fabric *f, struct rv_fabric_map *m, void *addr, uint64_t len,
-		      uint64_t worker, struct rv_fabric_key **out)
+		      const struct rv_fabric_reader *to, struct rv_fabric_key **out)
 {
 	struct sim_fabric *sf = self(f);
 	struct sim_lease_key *k;
@@ -132,7 +132,7 @@ static int export_key(struct rv_fabric *f, struct rv_fabric_map *m, void *addr, 
 		return sim_chance(500) ? -ENOMEM : -EPERM;
 	k = sim_new(sizeof(*k));
 	k->id = bytes.map = ++last_map;
-	k->worker = worker;
+	k->worker = to->worker;
 	k->addr = (uintptr_t)addr;
 	k->len = len;
 	k->k.pinned = rv_granules(len) * RV_GRANULE;

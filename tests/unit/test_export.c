@@ -73,13 +73,16 @@ static uint64_t stage(void)
 	return fake_stage(&w, LEN, 0x42, true, ALICE);
 }
 
+static uint32_t offer_qp;
+
 static struct fake_ask *acquire(uint64_t local)
 {
 	struct rv_msg_acquire m = {.engine = &w.engine,
 				   .local = local,
 				   .worker = CONSUMER,
 				   .has_offer = true,
-				   .offer = RV_PEER_OFFER_UCX};
+				   .offer = RV_PEER_OFFER_UCX,
+				   .offer_qp = offer_qp};
 	struct fake_ask *a = fake_ask_start(&w, rv_engine_run_acquire, &m, sizeof(m));
 
 	fake_engine_run(&w);
@@ -131,7 +134,7 @@ static void the_answer_waits_for_the_key_and_names_exactly_the_slot(void **state
 	assert_int_equal(asked_nr, 1);
 	assert_ptr_equal(asked[0].addr, rv_block_ptr(fake_slot(&w, local)->block));
 	assert_int_equal(asked[0].len, LEN);
-	assert_int_equal(asked[0].worker, CONSUMER);
+	assert_int_equal(asked[0].to.worker, CONSUMER);
 	assert_int_equal(count(RV_PATH_OK), 0);
 	answer(RV_EXPORT_MAKE, 0);
 	m = answered(a);
@@ -314,6 +317,31 @@ static void a_shutdown_revokes_before_it_deregisters(void **state)
 
 #define T(fn) cmocka_unit_test_setup_teardown(fn, setup, finish)
 
+static void a_key_for_one_queue_pair_needs_its_number(void **state)
+{
+	uint64_t local = stage();
+	struct fake_ask *a;
+	struct rv_msg_acquire m;
+
+	(void)state;
+	w.fabric.fabric.by_queue_pair = true;
+	m = answered(acquire(local));
+	assert_int_equal(asked_nr, 0);
+	assert_int_equal(count(RV_PATH_NOT_PINNED), 1);
+	assert_int_equal(m.answer, RV_ANSWER_READY);
+	assert_int_equal(fake_lease_op(&w, RV_LEASE_DETACH, local, m.lease_id, CONSUMER), 0);
+	offer_qp = 4711;
+	a = acquire(local);
+	offer_qp = 0;
+	assert_int_equal(asked_nr, 1);
+	assert_int_equal(asked[0].to.qp, 4711);
+	answer(RV_EXPORT_MAKE, 0);
+	m = answered(a);
+	assert_int_equal(m.answer, RV_ANSWER_RDMA);
+	assert_int_equal(fake_lease_op(&w, RV_LEASE_RELEASE, local, m.lease_id, CONSUMER), 0);
+	answer(RV_EXPORT_REVOKE, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -326,6 +354,7 @@ int main(void)
 		T(without_a_cell_the_answer_is_chunks_and_a_revocation_waits),
 		T(a_key_that_cannot_be_revoked_keeps_its_range_for_good),
 		T(a_shutdown_revokes_before_it_deregisters),
+		T(a_key_for_one_queue_pair_needs_its_number),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -384,6 +384,35 @@ static void an_rdma_get_brings_the_bytes_and_the_lease(void **state)
 	assert_int_equal(w.calls.started[RV_PEER_RENEW], 0);
 }
 
+static uint32_t reads_by_17(struct rv_fabric *f, unsigned reactor, uint64_t worker)
+{
+	(void)f;
+	(void)reactor;
+	return worker == FAKE_OWNER ? 17 : 0;
+}
+
+static void the_queue_pair_that_was_offered_is_the_one_that_reads(void **state)
+{
+	struct fake_ask *a;
+	struct rv_msg_get m;
+
+	(void)state;
+	w.fabric.ops.reads_by = reads_by_17;
+	a = get(RV_GET_CHUNKED);
+	assert_int_equal(call(RV_PEER_ACQUIRE)->offer_qp, 0);
+	answer(RV_PEER_ACQUIRE, -EREMOTEIO);
+	m = outcome(a);
+	assert_int_equal(m.rc, -EREMOTEIO);
+	a = get(RV_GET_ANY);
+	assert_int_equal(call(RV_PEER_ACQUIRE)->offer_qp, 17);
+	answer_rdma(LEASE_MS);
+	assert_int_equal(fake_fabric_first(&w.fabric)->qp, 17);
+	complete(0);
+	m = outcome(a);
+	assert_bytes(&m, remote);
+	drop(&m);
+}
+
 /* What is offered, and what is counted when nothing is. */
 static const struct {
 	bool no_fabric, off;
@@ -1584,6 +1613,7 @@ int main(void)
 		GET(no_memory_at_all_is_an_error_with_a_detach),
 		GET(chunks_land_in_plain_memory_where_registered_is_not_to_be_had),
 		GET(an_rdma_get_brings_the_bytes_and_the_lease),
+		GET(the_queue_pair_that_was_offered_is_the_one_that_reads),
 		OWN(an_offer_is_made_of_what_is_up),
 		OWN(every_failure_detaches_and_falls_back_to_chunks_once),
 		OWN(with_path_rdma_a_failure_is_an_error),

@@ -7,7 +7,9 @@
 #include "tests/unit/exact.h"
 #include "verbs/cq.h"
 #include "verbs/device.h"
+#include "verbs/events.h"
 #include "verbs/read.h"
+#include "verbs/selftest.h"
 #include "verbs/wire.h"
 
 /* GIDs. */
@@ -239,6 +241,122 @@ static void each_status_means_one_thing(void **state)
 		assert_true(rv_verbs_status_err((enum ibv_wc_status)s) < 0);
 }
 
+/* Fences. */
+
+static void windows_are_used_where_the_device_enforces_all_of_them(void **state)
+{
+	static const struct {
+		enum rv_verbs_fence wanted;
+		struct rv_verbs_windows seen;
+		enum rv_verbs_fence got; /* AUTO: refused */
+	} t[] = {
+		{RV_VERBS_FENCE_AUTO,
+		 {.read = true, .bounded = true, .revoked = true},
+		 RV_VERBS_FENCE_WINDOW},
+		{RV_VERBS_FENCE_AUTO, {.read = true, .revoked = true}, RV_VERBS_FENCE_REGION},
+		{RV_VERBS_FENCE_AUTO, {.read = true, .bounded = true}, RV_VERBS_FENCE_REGION},
+		{RV_VERBS_FENCE_AUTO, {.bounded = true, .revoked = true}, RV_VERBS_FENCE_REGION},
+		{RV_VERBS_FENCE_AUTO, {0}, RV_VERBS_FENCE_REGION},
+		{RV_VERBS_FENCE_WINDOW,
+		 {.read = true, .bounded = true, .revoked = true},
+		 RV_VERBS_FENCE_WINDOW},
+		{RV_VERBS_FENCE_WINDOW, {.read = true, .revoked = true}, RV_VERBS_FENCE_WINDOW},
+		{RV_VERBS_FENCE_WINDOW,
+		 {.read = true, .bounded = true, .why = "x"},
+		 RV_VERBS_FENCE_AUTO},
+		{RV_VERBS_FENCE_WINDOW, {.why = "x"}, RV_VERBS_FENCE_AUTO},
+		{RV_VERBS_FENCE_REGION, {0}, RV_VERBS_FENCE_REGION},
+		{RV_VERBS_FENCE_NO, {0}, RV_VERBS_FENCE_NO},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < RV_ARRAY_NR(t); i++) {
+		char why[RV_VERBS_WHY] = "";
+		enum rv_verbs_fence got;
+		bool ok = rv_verbs_fence_choose(t[i].wanted, &t[i].seen, &got, why, sizeof(why));
+
+		assert_int_equal(ok, t[i].got != RV_VERBS_FENCE_AUTO);
+		if (ok)
+			assert_int_equal(got, t[i].got);
+		else
+			assert_string_equal(why, "verbs.fence = window: x");
+	}
+}
+
+/* A device that is taken away. */
+
+int __wrap_ibv_get_async_event(struct ibv_context *ctx, struct ibv_async_event *ev);
+void __wrap_ibv_ack_async_event(struct ibv_async_event *ev);
+
+static enum ibv_event_type queued[80];
+static unsigned queued_nr, acked;
+
+int __wrap_ibv_get_async_event(struct ibv_context *ctx, struct ibv_async_event *ev)
+{
+	(void)ctx;
+	if (!queued_nr)
+		return -1;
+	*ev = (struct ibv_async_event){.event_type = queued[0]};
+	memmove(queued, queued + 1, --queued_nr * sizeof(queued[0]));
+	return 0;
+}
+
+void __wrap_ibv_ack_async_event(struct ibv_async_event *ev)
+{
+	(void)ev;
+	acked++;
+}
+
+static void an_error_is_the_end_only_of_a_device_that_is_gone(void **state)
+{
+	struct rv_verbs *v = calloc(1, sizeof(*v));
+	struct ibv_async_event ev;
+
+	(void)state;
+	assert_non_null(v);
+	pthread_mutex_init(&v->events_lock, NULL);
+	assert_true(rv_verbs_let_go(v, 0));
+	assert_false(rv_verbs_let_go(v, EBUSY));
+	assert_false(rv_verbs_let_go(v, EIO));
+	queued[queued_nr++] = IBV_EVENT_PORT_ERR;
+	assert_false(rv_verbs_let_go(v, EIO)); /* a port that is down is not gone */
+	queued[queued_nr++] = IBV_EVENT_DEVICE_FATAL;
+	assert_false(rv_verbs_let_go(v, EBUSY));
+	assert_true(rv_verbs_let_go(v, EIO));
+	assert_true(v->base.dead);
+	assert_true(rv_verbs_let_go(v, EIO));
+	assert_int_equal(acked, 2);
+	/* Whoever looked first, the fabric's thread hears of both, in order. */
+	assert_true(rv_verbs_event_next(v, &ev));
+	assert_int_equal(ev.event_type, IBV_EVENT_PORT_ERR);
+	assert_true(rv_verbs_event_next(v, &ev));
+	assert_int_equal(ev.event_type, IBV_EVENT_DEVICE_FATAL);
+	assert_false(rv_verbs_event_next(v, &ev));
+	free(v);
+}
+
+static void a_flood_of_events_is_bounded_and_hides_no_end(void **state)
+{
+	struct rv_verbs *v = calloc(1, sizeof(*v));
+	struct ibv_async_event ev;
+	unsigned n = 0;
+
+	(void)state;
+	assert_non_null(v);
+	pthread_mutex_init(&v->events_lock, NULL);
+	acked = 0;
+	for (unsigned i = 0; i < 79; i++)
+		queued[queued_nr++] = IBV_EVENT_GID_CHANGE;
+	queued[queued_nr++] = IBV_EVENT_DEVICE_FATAL;
+	assert_true(rv_verbs_let_go(v, EIO));
+	while (rv_verbs_event_next(v, &ev))
+		n++;
+	assert_int_equal(n, RV_ARRAY_NR(v->events));
+	assert_int_equal(ev.event_type, IBV_EVENT_DEVICE_FATAL); /* it is never the one left out */
+	assert_int_equal(acked, 80);
+	free(v);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -252,6 +370,9 @@ int main(void)
 		cmocka_unit_test(every_refusal_has_words),
 		cmocka_unit_test(reads_cover_a_get_once_and_none_is_too_long),
 		cmocka_unit_test(each_status_means_one_thing),
+		cmocka_unit_test(windows_are_used_where_the_device_enforces_all_of_them),
+		cmocka_unit_test(an_error_is_the_end_only_of_a_device_that_is_gone),
+		cmocka_unit_test(a_flood_of_events_is_bounded_and_hides_no_end),
 	};
 
 	return cmocka_run_group_tests_name("verbs", tests, NULL, NULL);
