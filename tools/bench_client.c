@@ -249,7 +249,7 @@ struct rv_handle rv_bench_client_slot(const struct rv_bench_client *b, uint64_t 
 	return b->slot[i % b->slot_nr];
 }
 
-static void count(struct rv_bench_ways *w, const char *path)
+static void count(struct rv_bench_ways *w, const char *path, uint64_t nr)
 {
 	unsigned i = 0;
 
@@ -257,7 +257,7 @@ static void count(struct rv_bench_ways *w, const char *path)
 		i++;
 	if (!w->way[i].nr)
 		snprintf(w->way[i].name, sizeof(w->way[i].name), "%s", path);
-	w->way[i].nr++;
+	w->way[i].nr += nr;
 }
 
 static int compare(const struct rv_bench_client *b, uint64_t i, const uint8_t *data)
@@ -291,8 +291,14 @@ int rv_bench_client_got(struct rv_bench_client *b, uint64_t i, const void *data,
 	if (len != b->size)
 		return rv_bench_fail(b->o, "get: %" PRIu64 " bytes came instead of %" PRIu64, len,
 				     b->size);
-	count(&b->ways, path);
+	count(&b->ways, path, 1);
 	return compare(b, i, data);
+}
+
+int rv_bench_client_read(struct rv_bench_client *b, uint64_t nr, const void *data)
+{
+	count(&b->ways, b->path, nr);
+	return data ? compare(b, 0, data) : 0;
 }
 
 int rv_bench_client_failed(const struct rv_bench_client *b, const char *what)

@@ -70,6 +70,9 @@ struct rv_handle rv_bench_client_slot(const struct rv_bench_client *b, uint64_t 
 int rv_bench_client_got(struct rv_bench_client *b, uint64_t i, const void *data, uint64_t len,
 			const char *path);
 
+/** Count @nr raw reads of slot 0; @data, if not NULL, is compared. @return 0, or 1 after one line was printed */
+int rv_bench_client_read(struct rv_bench_client *b, uint64_t nr, const void *data);
+
 /** One line for a get that failed. @return 1 */
 int rv_bench_client_failed(const struct rv_bench_client *b, const char *what);
 

@@ -35,7 +35,7 @@ enum rv_bench_path {
 	RV_BENCH_PATH_LOCAL,
 };
 
-enum rv_bench_op { RV_BENCH_GET_PINNED, RV_BENCH_GET, RV_BENCH_GET_INTO };
+enum rv_bench_op { RV_BENCH_GET_PINNED, RV_BENCH_GET, RV_BENCH_GET_INTO, RV_BENCH_RAW };
 
 struct rv_bench_opts {
 	enum rv_bench_kind kind;

@@ -18,6 +18,7 @@
 #include "control/config/config.h"
 
 struct rv_node;
+struct rv_raw; /* dataplane/engine/raw.h */
 
 /**
  * Start serving.
@@ -48,6 +49,18 @@ int rv_node_stop(struct rv_node *n, bool (*hurry)(void *), void *ctx, struct rv_
  * one that sleeps for want of work is woken to answer. The first call knows nothing yet and says true.
  */
 bool rv_node_is_turning(struct rv_node *n);
+
+/**
+ * Read one payload of a known peer over and over by RDMA, as @raw says, under one lease.
+ *
+ * @param worker, local  the handle's halves
+ * @param meanwhile  called now and then until it ends; may be NULL
+ * @param why        on failure: one line
+ * @return 0, or a negative errno
+ * @cost   blocks until it is over
+ */
+int rv_node_raw(struct rv_node *n, uint64_t worker, uint64_t local, struct rv_raw *raw,
+		void (*meanwhile)(void *), void *user, char *why, size_t why_cap);
 
 /** The ports really listened on; 0 for none. */
 uint16_t rv_node_tcp_port(const struct rv_node *n);

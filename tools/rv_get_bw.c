@@ -13,6 +13,7 @@
 #include "dataplane/base/clock.h"
 #include "dataplane/base/units.h"
 #include "tools/bench_main.h"
+#include "tools/bench_raw.h"
 
 /* No get takes so long: a node answers or gives up sooner (rendezvous.call_timeout). */
 #define STUCK_MS 180000
@@ -290,11 +291,42 @@ static int prepare(struct bw *w)
 	return 0;
 }
 
+/* ---- the reads alone ---- */
+
+static int measure_raw(struct rv_bench_client *b, struct rv_bench_row *row)
+{
+	const struct rv_bench_opts *o = b->o;
+	struct rv_raw raw = {
+		.depth = o->depth,
+		.iterations = o->duration_s ? UINT64_MAX : o->iterations,
+	};
+	bool peak = !o->no_peak && !o->duration_s;
+	int rc;
+
+	if (peak) {
+		raw.began_ns = calloc(o->iterations, sizeof(uint64_t));
+		raw.ended_ns = calloc(o->iterations, sizeof(uint64_t));
+	}
+	if (peak && (!raw.began_ns || !raw.ended_ns))
+		rc = rv_bench_fail(o, "out of memory for the times of all reads: use -N");
+	else
+		rc = rv_bench_raw(b, &raw);
+	row->iterations = raw.done_nr;
+	row->ns = raw.done_nr ? (double)(raw.last_ns - raw.first_ns) : NAN;
+	if (peak && !rc)
+		row->peak_ns = rv_bench_peak_ns(raw.began_ns, raw.ended_ns, raw.done_nr);
+	free(raw.began_ns);
+	free(raw.ended_ns);
+	return rc;
+}
+
 static int measure(struct rv_bench_client *b, struct rv_bench_row *row)
 {
 	/* Static: what a failed run left in flight may still end, inside rv_close(). */
 	static struct bw w;
 
+	if (b->o->op == RV_BENCH_RAW)
+		return measure_raw(b, row);
 	w = (struct bw){.b = b};
 	w.rc = prepare(&w);
 	if (w.rc)

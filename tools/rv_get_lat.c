@@ -10,6 +10,10 @@
 #include "dataplane/base/clock.h"
 #include "dataplane/base/units.h"
 #include "tools/bench_main.h"
+#include "tools/bench_raw.h"
+
+/* Raw reads of a run that has a time instead of a number: more are not begun. */
+#define RAW_MAX 10000000u
 
 struct times {
 	uint64_t *ns;
@@ -82,6 +86,30 @@ static int one(struct rv_bench_client *b, uint64_t i, struct got *g, struct time
 	return rc ? rc : rv_bench_client_keep(b, ended);
 }
 
+/* The reads alone, one after another. */
+static int measure_raw(struct rv_bench_client *b, struct rv_bench_row *row)
+{
+	uint64_t room = b->o->duration_s ? RAW_MAX : b->o->iterations;
+	struct rv_raw raw = {.depth = 1, .iterations = room};
+	int rc;
+
+	raw.began_ns = calloc(room, sizeof(uint64_t));
+	raw.ended_ns = calloc(room, sizeof(uint64_t));
+	if (!raw.began_ns || !raw.ended_ns)
+		rc = rv_bench_fail(b->o, "out of memory for the times of all reads");
+	else
+		rc = rv_bench_raw(b, &raw);
+	for (uint64_t i = 0; !rc && i < raw.done_nr; i++)
+		raw.ended_ns[i] -= raw.began_ns[i];
+	row->ns = (double)(raw.last_ns - raw.first_ns);
+	row->iterations = raw.done_nr;
+	if (!rc)
+		rv_bench_lat_of(raw.ended_ns, raw.done_nr, &row->lat);
+	free(raw.began_ns);
+	free(raw.ended_ns);
+	return rc;
+}
+
 static int measure(struct rv_bench_client *b, struct rv_bench_row *row)
 {
 	const struct rv_bench_opts *o = b->o;
@@ -91,6 +119,8 @@ static int measure(struct rv_bench_client *b, struct rv_bench_row *row)
 	uint64_t until = began + RV_SEC(o->duration_s);
 	int rc = 0;
 
+	if (o->op == RV_BENCH_RAW)
+		return measure_raw(b, row);
 	if (o->op == RV_BENCH_GET_INTO && rv_alloc_pinned(b->end.session[0], b->size, &g.buf))
 		return rv_bench_client_failed(b, "memory for get_into");
 	for (uint64_t i = 0; !rc && (o->duration_s ? rv_clock_ns() < until : i < o->iterations);

@@ -491,7 +491,10 @@ static void deadline_passed(struct rv_reactor *r, struct rv_task *t)
 		rv_get_fail(g, -ETIMEDOUT);
 		break;
 	case GET_RDMA:
-		rv_get_late_rdma(g);
+		if (rv_get_raw_deadline(g) > r->now_ns)
+			rv_task_at(r, t, rv_get_raw_deadline(g));
+		else
+			rv_get_late_rdma(g);
 		break;
 	case GET_PULL:
 		if (g->e->conf.calls->ops->cancel(g->e->conf.calls, rv_get_port(g), g->cell))

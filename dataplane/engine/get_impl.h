@@ -78,6 +78,7 @@ struct rv_get {
 	uint64_t into_off;
 	struct rv_fabric_get get;
 	uint64_t get_began_ns;
+	struct rv_get_raw_run *raw; /* reading over and over */
 	uint64_t remote_addr;
 	size_t key_len;
 	uint32_t offer_qp; /* of the acquire that was answered */
@@ -162,6 +163,13 @@ void rv_get_on_descriptor(struct rv_get *g, const struct rv_peer_call *call);
 
 void rv_get_begin_rdma(struct rv_get *g);
 void rv_get_late_rdma(struct rv_get *g);
+
+/* get_raw.c */
+
+/** The descriptor and the destination are there. */
+void rv_get_begin_raw(struct rv_get *g);
+/** The deadline starts anew with each read: when it is; 0: as it was. */
+uint64_t rv_get_raw_deadline(const struct rv_get *g);
 
 /* get_local.c */
 void rv_get_begin_local(struct rv_get *g);

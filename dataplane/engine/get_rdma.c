@@ -81,6 +81,10 @@ void rv_get_begin_rdma(struct rv_get *g)
 		rv_get_fall_back(g, RV_PATH_POOL_EXHAUSTED, "no registered destination");
 		return;
 	}
+	if (g->req && g->req->raw) {
+		rv_get_begin_raw(g);
+		return;
+	}
 	g->state = GET_RDMA;
 	rv_task_at(g->e->reactor, &g->deadline, rv_get_step_deadline(g));
 	g->get_began_ns = g->e->reactor->conf.clock();

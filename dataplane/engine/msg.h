@@ -8,6 +8,7 @@
 #define RV_DATAPLANE_ENGINE_MSG_H
 
 #include "dataplane/engine/engine.h"
+#include "dataplane/engine/raw.h"
 
 #define RV_MSG_TEXT 200
 
@@ -176,6 +177,7 @@ struct rv_msg_get {
 		cap; /* a longer payload is not fetched: -ERANGE with its `len`, the lease is detached */
 	struct rv_block *into; /* NULL: a landing block */
 	uint64_t into_off;
+	struct rv_raw *raw; /* NULL: an ordinary get */
 
 	int rc;
 	bool in_place;                  /* the bytes are in `into`; `block` is NULL */

@@ -120,7 +120,7 @@ def check_lat(out, results):
 def both_tools(path, name, *server_args):
     with Place() as w:
         s, port = w.server("-p", 0, *server_args)
-        for op in ("get_pinned", "get", "get_into"):
+        for op in ("get_pinned", "get", "get_into", "raw")[:4 if path == "ucx" else 3]:
             for tool, check in ((BW, check_bw), (LAT, check_lat)):
                 out, err = w.run(tool, "-p", port, "localhost", "--path", path, "-s", "200000", "-n", 40, "--op", op,
                                  "--out_json", "--data_validation")
@@ -293,6 +293,22 @@ def killed(path, tool, *args):
         assert w.left() == [], w.left()
 
 
+def test_raw_reads_for_a_time_and_without_an_rdma_path():
+    with Place() as w:
+        s, port = w.server("-p", 0, "--path", "ucx")
+        for tool, check in ((BW, check_bw), (LAT, check_lat)):
+            out, err = w.run(tool, "-p", port, "localhost", "--path", "ucx", "--op", "raw", "-s", "4096", "-D", 1, "--out_json")
+            assert err == "", err
+            j = w.json()
+            check(out, [j["results"]])
+            assert j["results"]["n_iterations"] > 10 and 0.5 < j["results"]["time_sec"] < 20 * SLOW, j
+        stop(s)
+        s, port = w.server("-p", 0)
+        out, err = w.run(BW, "-p", port, "localhost", "--op", "raw", "-n", 5, code=1)
+        one_line(err, "rv_get_bw", "client", "raw reads of 65536 bytes", "no RDMA backend")
+        stop(s)
+
+
 def test_a_server_that_is_killed_under_chunks():
     killed("chunked", BW)
     killed("chunked", LAT)
@@ -442,7 +458,9 @@ def test_wrong_usage():
     with Place() as w:
         for tool, side, args, words in (
                 (BW, "client", ["h", "-s", "0"], ["-s"]),
-                (BW, "client", ["h", "--op", "raw"], ["--op", "raw"]),
+                (BW, "client", ["h", "--op", "raw", "--socket", "/s"], ["--op", "raw", "--socket"]),
+                (LAT, "client", ["h", "--op", "raw", "--path", "local"], ["--op", "raw", "no RDMA reads"]),
+                (BW, "client", ["h", "--op", "rraw"], ["--op", "get_pinned, get, get_into, raw"]),
                 (BW, "client", ["h", "--socket", "/s", "-d", "x"], ["-d", "--socket"]),
                 (BW, "client", ["h", "--socket", "/s", "-x", "1"], ["-x", "--socket"]),
                 (BW, "client", ["h", "--path", "roce"], ["--path", "verbs"]),
@@ -456,7 +474,7 @@ def test_wrong_usage():
             one_line(err, tool, side, "usage", *words)
         for tool in (BW, LAT):
             out, err = w.run(tool, "--help")
-            assert err == "" and "--data_validation" in out and "raw" not in out, out
+            assert err == "" and "--data_validation" in out and "raw" in out, out
             assert ("--batch" in out) == (tool == BW), out
             assert w.run(tool, "-V")[0].startswith(tool + " ")
         assert w.left() == []

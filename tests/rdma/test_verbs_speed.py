@@ -125,6 +125,11 @@ def test_the_benches_over_verbs():
             assert p.returncode == 0 and re.search(r"Path +: verbs %s" % HOSTS[2][1], out), (out, p.stderr)
             assert re.search(r"Verbs +: fence region", out) and "UCX version" not in out, out
             assert re.search(r"^262144 +8 ", out, re.M), out
+        for name in ("rv_get_bw", "rv_get_lat"):
+            p = subprocess.run([tool(name), HOSTS[1][0], "-p", "18590", "--path", "verbs", "-d", DEV[2], "-s", "65536", "-n", "50",
+                                "--op", "raw", "--data_validation"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               timeout=120 * SLOW)
+            assert p.returncode == 0 and re.search(r"^65536 +50 ", p.stdout.decode(), re.M), (p.stdout, p.stderr)
         server.terminate()
         assert server.wait(60 * SLOW) == 0
     finally:

@@ -413,6 +413,110 @@ static void the_queue_pair_that_was_offered_is_the_one_that_reads(void **state)
 	drop(&m);
 }
 
+/* Raw reads. */
+
+static struct fake_ask *get_raw(struct rv_raw *raw)
+{
+	struct rv_msg_get m = {.engine = &w.engine,
+			       .handle = {FAKE_OWNER, 64},
+			       .path = RV_GET_RDMA,
+			       .deadline_ns = RV_NEVER,
+			       .uid = ALICE,
+			       .raw = raw,
+			       .rc = 1};
+	struct fake_ask *a = fake_ask_start(&w, rv_engine_run_get, &m, sizeof(m));
+
+	fake_engine_run(&w);
+	answer_rdma(60000);
+	return a;
+}
+
+static void raw_reads_go_on_under_one_lease_and_give_everything_back(void **state)
+{
+	uint8_t bytes[LEN];
+	uint64_t began[5], ended[5];
+	struct rv_raw raw = {.iterations = 5,
+			     .depth = 2,
+			     .bytes = bytes,
+			     .began_ns = began,
+			     .ended_ns = ended};
+	struct fake_ask *a = get_raw(&raw);
+	struct rv_msg_get m;
+
+	(void)state;
+	for (unsigned i = 0; i < 5; i++) {
+		assert_false(a->back);
+		assert_int_equal(w.fabric.outstanding_nr, i < 4 ? 2 : 1);
+		assert_int_equal(fake_fabric_first(&w.fabric)->remote_addr, ADDR);
+		fake_now_ns += RV_US(10);
+		complete(0);
+	}
+	m = outcome(a);
+	assert_int_equal(m.rc, 0);
+	assert_null(m.block);
+	assert_int_equal(m.lease_id, 0);
+	assert_int_equal(w.fabric.gets, 5);
+	assert_int_equal(raw.done_nr, 5);
+	assert_memory_equal(bytes, remote, LEN);
+	assert_int_equal(raw.last_ns - raw.first_ns, RV_US(50));
+	assert_int_equal(began[0], began[1]);
+	for (unsigned i = 0; i < 5; i++)
+		assert_int_equal(ended[i] - raw.first_ns, RV_US(10) * (i + 1));
+	assert_int_equal(w.calls.started[RV_PEER_ACQUIRE], 1);
+	expect_detach(LEASE);
+	assert_int_equal(rv_counter_get(&w.engine.pool.blocks), 0);
+	assert_int_equal(rv_counter_get(&w.engine.stats.gets), 0);
+}
+
+static void a_raw_read_that_fails_ends_them_all_and_none_falls_back(void **state)
+{
+	struct rv_raw raw = {.iterations = 100, .depth = 3};
+	struct fake_ask *a = get_raw(&raw);
+	struct rv_msg_get m;
+
+	(void)state;
+	complete(0);
+	complete(-EPROTO);
+	assert_false(a->back); /* the device still writes for the others */
+	complete(0);
+	complete(-ECONNRESET);
+	m = outcome(a);
+	assert_int_equal(m.rc, -EPROTO);
+	assert_string_equal(m.text, "a read failed: protocol violation");
+	expect_detach(LEASE);
+	assert_int_equal(w.fabric.gets, 4);
+	assert_int_equal(w.calls.started[RV_PEER_ACQUIRE], 1);
+	assert_int_equal(rv_counter_get(&w.engine.pool.blocks), 0);
+}
+
+static void raw_reads_that_stall_are_late_and_touch_their_asker_no_more(void **state)
+{
+	struct rv_raw *raw = calloc(1, sizeof(*raw));
+	struct fake_ask *a;
+	struct rv_msg_get m;
+
+	(void)state;
+	assert_non_null(raw);
+	raw->iterations = 100;
+	raw->depth = 2;
+	a = get_raw(raw);
+	fake_engine_advance(&w, RV_SEC(4));
+	complete(0);
+	fake_engine_advance(&w, RV_SEC(4)); /* its deadline starts anew with each read */
+	assert_false(a->back);
+	fake_engine_advance(&w, RV_SEC(2));
+	m = outcome(a);
+	assert_int_equal(m.rc, -ETIMEDOUT);
+	assert_int_equal(raw->done_nr, 1);
+	free(raw);
+	complete(0);
+	assert_int_equal(w.fabric.gets, 3); /* none is begun any more */
+	complete(0);
+	expect_detach(LEASE);
+	assert_int_equal(rv_counter_get(&w.engine.pool.blocks), 0);
+	assert_int_equal(rv_counter_get(&w.engine.stats.gets), 0);
+}
+
 /* What is offered, and what is counted when nothing is. */
 static const struct {
 	bool no_fabric, off;
@@ -1634,6 +1738,9 @@ int main(void)
 		GET(a_lost_lease_in_a_failed_get_still_falls_back),
 		GET(a_slow_reservation_does_not_cost_the_lease),
 		GET(without_a_cell_a_renewal_is_skipped_and_the_next_one_made),
+		GET(raw_reads_go_on_under_one_lease_and_give_everything_back),
+		GET(a_raw_read_that_fails_ends_them_all_and_none_falls_back),
+		GET(raw_reads_that_stall_are_late_and_touch_their_asker_no_more),
 		GET(a_late_get_is_answered_at_its_deadline_and_its_destination_stays_held),
 		GET(a_late_get_that_completes_well_after_all_is_only_cleaned_up),
 		GET(a_pull_that_is_late_is_cancelled_and_answered_when_its_cell_is_back),
