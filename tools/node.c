@@ -195,18 +195,26 @@ static void warn_privileges(const struct rv_node *n)
 	}
 }
 
-static void warn_hugepages(const struct rv_node *n)
+/* @return 0, or -ENOMEM: they are required, and there are none */
+static int check_hugepages(const struct rv_node *n, char *why, size_t cap)
 {
+	enum rv_config_hugepages wanted = n->cfg->cores.hugepages;
 	struct rv_pages p;
 
-	if (n->cfg->cores.hugepages != RV_CONFIG_HUGEPAGES_AUTO)
-		return;
-	if (rv_pages_create(&p, RV_MIB(2), false, RV_HUGEPAGES_REQUIRE))
-		rv_log_info(
-			"memory: no huge pages to be had: arenas use pages of 4 KiB, registering and large copies "
-			"take longer");
-	else
+	if (wanted == RV_CONFIG_HUGEPAGES_NO)
+		return 0;
+	if (!rv_pages_create(&p, RV_MIB(2), false, RV_HUGEPAGES_REQUIRE)) {
 		rv_pages_destroy(&p);
+		return 0;
+	}
+	if (wanted == RV_CONFIG_HUGEPAGES_REQUIRE)
+		return rv_node_fail(-ENOMEM, why, cap,
+				    "cores.hugepages = require: there are no huge pages to be had "
+				    "(sysctl vm.nr_hugepages)");
+	rv_log_info(
+		"memory: no huge pages to be had: arenas use pages of 4 KiB, registering and large copies "
+		"take longer");
+	return 0;
 }
 
 static struct rv_fabric *add_fabric(struct rv_node *n, struct rv_fabric *f)
@@ -765,8 +773,9 @@ int rv_node_start(struct rv_config *cfg, struct rv_node **out, char *why, size_t
 	pthread_mutex_init(&n->lock, NULL);
 	pthread_cond_init(&n->changed, NULL);
 	warn_privileges(n);
-	warn_hugepages(n);
-	rc = build(n, why, why_cap);
+	rc = check_hugepages(n, why, why_cap);
+	if (!rc)
+		rc = build(n, why, why_cap);
 	if (!rc)
 		rc = launch(n, why, why_cap);
 	if (!rc)

@@ -208,12 +208,11 @@ static int check_socket(const struct rv_config *cfg, const struct rv_config_sink
 
 static int check_discovery(const struct rv_config *cfg, const struct rv_config_sink *sink)
 {
-	if (cfg->discovery.kind == RV_CONFIG_DISCOVERY_FILE && !*cfg->discovery.path)
-		return complain_at(cfg, sink, "discovery", "kind",
-				   "discovery.kind = file needs discovery.path");
-	if (cfg->discovery.kind == RV_CONFIG_DISCOVERY_ETCD && !*cfg->discovery.endpoints)
-		return complain_at(cfg, sink, "discovery", "kind",
-				   "discovery.kind = etcd needs discovery.endpoints");
+	if (cfg->discovery.kind != RV_CONFIG_DISCOVERY_NONE)
+		return complain_at(
+			cfg, sink, "discovery", "kind",
+			"discovery.kind: this version has no discovery: name peers in [peer \"NAME\"] "
+			"sections (none)");
 	return 0;
 }
 

@@ -112,7 +112,7 @@ const struct rv_opt rv_opts[] = {
 	 "Compare a hash of each payload between our own nodes."},
 
 	{"memory", "initial_arena_bytes", RV_OPT_SIZE, 0, "64MiB", AT(memory.initial_arena_bytes), RV_MIB(1), TIB(1), NULL, NULL,
-	 "Size of the first arenas, divided among the reactors."},
+	 "Size of the first arenas, divided among the reactors; at least 8 MiB each."},
 	{"memory", "max_arena_bytes", RV_OPT_SIZE, 0, "1GiB", AT(memory.max_arena_bytes), RV_MIB(1), TIB(1), NULL, NULL,
 	 "Size up to which further arenas grow."},
 	{"memory", "dedicated_arena_min", RV_OPT_SIZE, 0, "64MiB", AT(memory.dedicated_arena_min), RV_KIB(4), TIB(1), NULL, NULL,

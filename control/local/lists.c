@@ -321,6 +321,23 @@ static uint64_t sum(const struct rv_engines *set, size_t off)
 	return v;
 }
 
+static void put_operations(const struct rv_engines *set, struct rv_json_out *o)
+{
+	rv_json_out_key(o, "operations");
+	rv_json_out_object(o);
+	for (unsigned op = 0; op < RV_OPERATIONS; op++) {
+		size_t off = offsetof(struct rv_engine, stats.operation) +
+			     op * 2 * sizeof(struct rv_counter);
+
+		rv_json_out_key(o, rv_operation_name((enum rv_operation)op));
+		rv_json_out_object(o);
+		put(o, "ok", sum(set, off));
+		put(o, "error", sum(set, off + sizeof(struct rv_counter)));
+		rv_json_out_object_end(o);
+	}
+	rv_json_out_object_end(o);
+}
+
 static void status(struct session *s, struct rv_json_out *o)
 {
 	const struct rv_engines *set = s->local->conf.engines;
@@ -348,6 +365,7 @@ static void status(struct session *s, struct rv_json_out *o)
 		    sum(set, offsetof(struct rv_engine, stats.get_bytes) +
 				     p * sizeof(struct rv_counter)));
 	rv_json_out_object_end(o);
+	put_operations(set, o);
 	put(o, "gets_under_way", sum(set, offsetof(struct rv_engine, stats.gets)));
 	rv_json_out_key(o, "paths");
 	rv_json_out_object(o);

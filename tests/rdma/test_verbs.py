@@ -6,6 +6,9 @@ import atexit
 import fcntl
 import json
 import re
+import socket
+import struct
+import threading
 
 from rdmatest import *
 from rvlib import *
@@ -300,6 +303,44 @@ def test_who_is_not_allowed_cannot_connect():
     with verbs_node("a", 1, tcp__allow="10.9.0.1/32") as a:
         assert hostile(a, 5, "read", 4096, 16, 1, to=a.client().worker)[0] == "refused 4"
         assert a.stop() == 0
+
+
+def ip_tos_of_roce(n, run):
+    """The type-of-service bytes of RoCE packets that leave by the consumer's end of the link while run() runs."""
+    s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+    s.bind(("v1", 0))
+    s.settimeout(10 * SLOW)
+    seen = set()
+
+    def watch():
+        while len(seen) < n:
+            p, where = s.recvfrom(4096)
+            if where[2] == 4 and p[12:14] == b"\x08\x00" and p[23] == 17 and p[36:38] == struct.pack(">H", 4791):
+                seen.add(p[15])
+    t = threading.Thread(target=watch, daemon=True)
+    t.start()
+    run()
+    t.join(10 * SLOW)
+    s.close()
+    return seen
+
+
+def test_port_gid_and_traffic_class_are_those_that_were_told():
+    with Daemon("a", verbs__port=2, verbs__device="rxe0") as a:
+        assert "verbs: not used: rxe0 has no port 2" in a.text(), a.text()
+        assert a.stop() == 0
+    with Daemon("a", verbs__gid_index=77, verbs__device="rxe0") as a:
+        assert "verbs: not used: port 1 of rxe0 has no GID 77" in a.text(), a.text()
+        assert a.stop() == 0
+    with verbs_node("a", 1, verbs__gid_index=1, verbs__traffic_class=0x68) as a, \
+            verbs_node("b", 2, verbs__traffic_class=0x68) as b:
+        assert "gid 1" in a.text(), a.text()
+        c = b.client()
+        know(c, a)
+        h = a.client().put(pattern(1 << 20), refs=2)
+        get(c, h, path=RDMA)
+        assert ip_tos_of_roce(1, lambda: get(c, h, path=RDMA)) == {0x68}
+        assert b.stop() == 0 and a.stop() == 0
 
 
 def test_with_ucx_beside_it_verbs_is_what_is_used():
