@@ -10,9 +10,10 @@
 #include <unistd.h>
 
 #include "dataplane/base/units.h"
+#include "tools/rvctl_progress.h"
 
-/* One write(2) moves at most about 2 GiB. */
-#define WRITE_MAX  RV_MIB(64)
+/* One write(2) moves at most about 2 GiB; and progress is to be seen. */
+#define WRITE_MAX  RV_MIB(8)
 #define READ_FIRST RV_MIB(1)
 
 /* What a signal removes; the program writes one file. */
@@ -83,6 +84,7 @@ int rv_ctl_out_write(struct rv_ctl_out *out, const void *data, uint64_t len)
 			return n < 0 ? -errno : -EIO;
 		p += n;
 		len -= (uint64_t)n;
+		rv_progress_add((uint64_t)n);
 	}
 	return 0;
 }
@@ -141,6 +143,7 @@ int rv_ctl_read_fd(int fd, void **data, uint64_t *len)
 			break;
 		}
 		got += (uint64_t)n;
+		rv_progress_add((uint64_t)n);
 		if (got == cap)
 			rc = more_room(&p, &cap);
 	}

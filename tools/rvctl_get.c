@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "dataplane/base/clock.h"
+#include "tools/rvctl_progress.h"
 
 static const char *const took_names[] = {"local", "chunked", "rdma"};
 static const char *const end_names[] = {"released", "detached", "kept"};
@@ -90,7 +91,9 @@ static int save(struct rv_ctl *ctl, const char *path, const struct rv_buf *buf)
 	if (rc)
 		return rv_ctl_fail(ctl, RV_CTL_FAILED, "here: cannot write %s: %s", path,
 				   strerror(-rc));
+	rv_progress_begin("writing", buf->len);
 	rc = rv_ctl_out_write(&out, buf->data, buf->len);
+	rv_progress_end();
 	if (rc)
 		rv_ctl_out_abort(&out);
 	else
@@ -140,7 +143,9 @@ int rv_ctl_get(struct rv_ctl *ctl)
 	uint64_t lease, len;
 	int rc, code = 0;
 
+	rv_progress_begin("fetching", 0);
 	rc = rv_get_pinned_at(ctl->c, &ctl->ref, &o, &buf, &lease);
+	rv_progress_end();
 	if (rc)
 		return rv_ctl_fail_rc(ctl, rc, &ctl->ref);
 	if (!how.elapsed_ns) /* nothing had to be moved: then the asking is what took time */

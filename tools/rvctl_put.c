@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "dataplane/base/units.h"
+#include "tools/rvctl_progress.h"
 
 /* Below this a copy into memory that all share is cheaper than memory of our own. */
 #define OWN_MEMORY_MIN RV_MIB(1)
@@ -118,7 +119,7 @@ static const char *why_plain(enum rv_plain_why why)
 static int read_exactly(int fd, uint8_t *p, uint64_t len)
 {
 	while (len) {
-		ssize_t n = read(fd, p, rv_min_u64(len, RV_MIB(64)));
+		ssize_t n = read(fd, p, rv_min_u64(len, RV_MIB(8)));
 
 		if (n < 0 && errno == EINTR)
 			continue;
@@ -126,6 +127,7 @@ static int read_exactly(int fd, uint8_t *p, uint64_t len)
 			return n < 0 ? -errno : -EIO;
 		p += n;
 		len -= (uint64_t)n;
+		rv_progress_add((uint64_t)n);
 	}
 	return 0;
 }
@@ -139,7 +141,9 @@ static int put_file(struct rv_ctl *ctl, int fd, uint64_t len, const struct rv_op
 
 	if (rc)
 		return rv_ctl_fail_rc(ctl, rc, NULL);
+	rv_progress_begin("reading", len);
 	rc = read_exactly(fd, buf.data, len);
+	rv_progress_end();
 	if (rc) {
 		rv_buf_free(&buf);
 		return rv_ctl_fail(ctl, RV_CTL_FAILED, "here: cannot read %s: %s", ctl->arg[0],
@@ -159,8 +163,11 @@ static int put_copy(struct rv_ctl *ctl, int fd, uint64_t *len, const struct rv_o
 		    struct rv_handle *h)
 {
 	void *data;
-	int rc = rv_ctl_read_fd(fd, &data, len);
+	int rc;
 
+	rv_progress_begin("reading", 0);
+	rc = rv_ctl_read_fd(fd, &data, len);
+	rv_progress_end();
 	if (rc)
 		return rv_ctl_fail(ctl, RV_CTL_FAILED, "here: cannot read %s: %s", ctl->arg[0],
 				   strerror(-rc));
@@ -176,7 +183,7 @@ static int put_copy(struct rv_ctl *ctl, int fd, uint64_t *len, const struct rv_o
 static int copy_to_memfd(int from, int to, uint64_t *len)
 {
 	for (;;) {
-		ssize_t n = sendfile(to, from, NULL, RV_MIB(64));
+		ssize_t n = sendfile(to, from, NULL, RV_MIB(8));
 
 		if (n < 0 && errno == EINTR)
 			continue;
@@ -185,6 +192,7 @@ static int copy_to_memfd(int from, int to, uint64_t *len)
 		if (n == 0)
 			break;
 		*len += (uint64_t)n;
+		rv_progress_add((uint64_t)n);
 	}
 	return fcntl(to, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) ? -errno : 0;
 }
@@ -221,7 +229,9 @@ static int put_region(struct rv_ctl *ctl, int fd, uint64_t *len, struct rv_opts 
 
 	if (memfd < 0)
 		return rv_ctl_fail(ctl, RV_CTL_FAILED, "here: no memory for the file: %m");
+	rv_progress_begin("reading", 0);
 	rc = fill_memfd(ctl, fd, memfd, len);
+	rv_progress_end();
 	if (rc) {
 		close(memfd);
 		return rv_ctl_fail(ctl, RV_CTL_FAILED, "here: cannot read %s: %s", ctl->arg[0],

@@ -16,6 +16,7 @@
 #include "dataplane/base/check.h"
 #include "dataplane/base/log.h"
 #include "dataplane/base/units.h"
+#include "dataplane/lcore/eal_log.h"
 
 #define MAX_REACTORS 63
 
@@ -59,9 +60,20 @@ int rv_eal_start(const int *cpu, unsigned nr)
 {
 	static char lcores[8192];
 	char prefix[32];
-	char *argv[] = {"rvd",         "--no-pci", "--no-huge",     "--no-shconf", "--no-telemetry",
-			"-m",          "64",       "--file-prefix", prefix,        "--log-level",
-			"lib.*:error", "--lcores", lcores,          NULL};
+	char *argv[] = {"rvd",
+			"--no-pci",
+			"--no-huge",
+			"--no-shconf",
+			"--no-telemetry",
+			"-m",
+			"64",
+			"--file-prefix",
+			prefix,
+			"--log-level",
+			(char *)rv_eal_log_level(),
+			"--lcores",
+			lcores,
+			NULL};
 	cpu_set_t before;
 	int rc;
 
@@ -72,7 +84,8 @@ int rv_eal_start(const int *cpu, unsigned nr)
 		return -errno;
 	put_lcores(lcores, sizeof(lcores), cpu, nr, &before);
 	snprintf(prefix, sizeof(prefix), "rvd-%d", (int)getpid());
-	rte_log_set_global_level(RTE_LOG_ERR);
+	rv_eal_log_join();
+	rte_log_set_global_level(rv_log_get_level() >= RV_LOG_DEBUG ? RTE_LOG_INFO : RTE_LOG_ERR);
 	rc = rte_eal_init((int)RV_ARRAY_NR(argv) - 1, argv);
 	sched_setaffinity(0, sizeof(before), &before);
 	if (rc < 0)

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """rvctl against real daemons: every command, both paths, its exit codes and its last line."""
+import pty
 import re
+import threading
 
 from rvdtest import *
 
@@ -108,6 +110,56 @@ def test_cores_and_config_say_what_is_in_force():
             assert d.stop() == 0
 
 
+def on_a_terminal(d, *args, feed=None):
+    """rvctl with its stderr on a terminal: (exit code, stdout, what the terminal got)."""
+    master, slave = pty.openpty()
+    p = subprocess.Popen([RVCTL, "--socket", d.socket, *args], stdin=subprocess.PIPE if feed else subprocess.DEVNULL,
+                         stdout=subprocess.PIPE, stderr=slave)
+    os.close(slave)
+    seen = []
+
+    def watch():
+        try:
+            while True:
+                seen.append(os.read(master, 4096))
+        except OSError:
+            pass
+    t = threading.Thread(target=watch)
+    t.start()
+    if feed:
+        feed(p.stdin)
+        p.stdin.close()
+        out = p.stdout.read()
+    else:
+        time.sleep(2.5)  # the pipe it writes to is full
+        out = p.stdout.read()
+    code = p.wait(60 * SLOW)
+    t.join()
+    os.close(master)
+    p.stdout.close()
+    return code, out, b"".join(seen).decode()
+
+
+def test_long_transfers_show_how_far_they_are_on_a_terminal_alone():
+    with Daemon("a") as d:
+        def slowly(pipe):
+            for _ in range(5):
+                pipe.write(b"x" * (1 << 20))
+                pipe.flush()
+                time.sleep(0.5)
+        code, ref, seen = on_a_terminal(d, "put", "-", "--name-only", feed=slowly)
+        assert code == 0 and re.search(r"reading: [1-5]\.\d MiB in [12] s", seen), seen
+        # The line is gone when there is something else to say.
+        assert re.search(r"\r\x1b\[K($|rvctl|[^r])", seen.rstrip("\r\n")) or seen.endswith("\x1b[K"), seen
+        code, out, seen = on_a_terminal(d, "get", ref.decode().strip(), "-o", "-", "--keep")
+        assert code == 0 and len(out) == 5 << 20
+        assert re.search(r"writing \[#*-+\] +\d+ %, 0\.\d\d GB/s", seen), seen
+        assert re.search(r"\x1b\[K5242880 bytes in [^\r]+kept\r\n$", seen), seen
+        rc, _, err = rvctl(d, "get", ref.decode().strip(), "-o", "/dev/null")
+        assert rc == 0 and "\r" not in err and "\x1b" not in err, err
+        assert d.stop() == 0
+
+
 def test_exit_codes_and_one_line_errors():
     with Daemon("a", memory__plain_bytes_budget="16MiB") as a, tempfile.TemporaryDirectory() as tmp:
         big = os.path.join(tmp, "big")
@@ -161,6 +213,17 @@ def test_the_kill_switch_works_at_run_time_in_both_roles():
         assert rvctl(a, "kill-switch", "sideways")[0] == 2
         assert rvctl(a, "log-level", "debug")[0] == 0 and rvctl(a, "log-level", "loud")[0] == 2
         assert a.stop() == 0 and b.stop() == 0
+
+
+def test_what_libraries_log_is_in_our_log():
+    with Daemon("a", ucx=True, log__level="debug") as d:
+        assert d.stop() == 0
+        for line in lines(d.text()):
+            assert re.match(r"\d{4}-\d\d-\d\dT[\d:.]+Z (error|warn |info |debug) ", line), line
+        assert re.search(r" debug dpdk: EAL: ", d.text()), d.text()
+    with Daemon("a", ucx=True) as d:
+        assert "dpdk" not in d.text(), d.text()
+        assert d.stop() == 0
 
 
 def test_the_kill_switch_in_the_environment():
