@@ -481,21 +481,26 @@ static void answer_handlers(struct rv_messenger *m, const struct request *rq);
 static void run_hello(struct rv_messenger *m, const struct request *rq, const uint8_t *body,
 		      size_t len)
 {
+	enum rv_rejected_hello reason;
 	struct rv_peer_info pi;
 	const char *why = "";
 	uint64_t worker;
 	int rc = rv_body_hello_decode(body, len, &pi, &why);
 
 	if (rc) {
+		rv_counter_add(&m->rejected_hellos[RV_REJECTED_MALFORMED], 1);
 		rv_answer_error(rq, "Failed to deserialize input: %s", why);
 		return;
 	}
 	rc = rv_messenger_add_peer(m, &pi, NULL, &worker, &why);
 	rv_peer_info_fini(&pi);
-	if (rc)
+	if (rc) {
+		reason = rc == -ENOMEM ? RV_REJECTED_NO_ROOM : RV_REJECTED_UNUSABLE;
+		rv_counter_add(&m->rejected_hellos[reason], 1);
 		rv_answer_error(rq, "%s", why);
-	else
+	} else {
 		answer_handlers(m, rq);
+	}
 }
 
 static void run_list_handlers(struct rv_messenger *m, const struct request *rq, const uint8_t *body,

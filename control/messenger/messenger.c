@@ -407,3 +407,15 @@ uint64_t rv_messenger_refused_payloads(const struct rv_messenger *m, enum rv_ref
 {
 	return rv_counter_get(&m->refused_payloads[r]);
 }
+
+const char *rv_rejected_hello_name(enum rv_rejected_hello r)
+{
+	static const char *const names[RV_REJECTED_REASONS] = {"malformed", "unusable", "no_room"};
+
+	return names[r];
+}
+
+uint64_t rv_messenger_rejected_hellos(const struct rv_messenger *m, enum rv_rejected_hello r)
+{
+	return rv_counter_get(&m->rejected_hellos[r]);
+}

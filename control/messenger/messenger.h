@@ -54,6 +54,16 @@ enum rv_refused_payload {
 const char *rv_refused_payload_name(enum rv_refused_payload r);
 uint64_t rv_messenger_refused_payloads(const struct rv_messenger *m, enum rv_refused_payload r);
 
+/** Why a peer's `_hello` was not taken; the label of rvd_handshakes_rejected_total. */
+enum rv_rejected_hello {
+	RV_REJECTED_MALFORMED, /* it cannot be read */
+	RV_REJECTED_UNUSABLE,  /* it is us or nobody, or no address of it can be reached */
+	RV_REJECTED_NO_ROOM,   /* the table of peers is full, or no memory */
+	RV_REJECTED_REASONS
+};
+const char *rv_rejected_hello_name(enum rv_rejected_hello r);
+uint64_t rv_messenger_rejected_hellos(const struct rv_messenger *m, enum rv_rejected_hello r);
+
 /** @return NULL without memory. @thread init */
 struct rv_messenger *rv_messenger_create(const struct rv_messenger_conf *conf);
 

@@ -105,6 +105,7 @@ struct rv_messenger {
 	struct rv_map64 asked_by_id;
 	uint64_t last_asked;
 	struct rv_counter refused_payloads[RV_REFUSED_REASONS];
+	struct rv_counter rejected_hellos[RV_REJECTED_REASONS];
 	struct rv_slab pending, chunk_sends; /* inbound.c's records */
 	struct rv_counter bytes_out;
 	uint8_t scratch[1u << 16]; /* a `_hello` body being written */

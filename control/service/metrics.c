@@ -165,7 +165,7 @@ static void registrations(FILE *f, const struct rv_metrics *m)
 	family(f, kinds, COUNTER, "Memory registrations made.");
 	labelled(f, kinds, "kind", "arena", rv_counter_get(&m->registrar->registrations));
 	labelled(f, kinds, "kind", "external", rv_counter_get(&m->registrar->external));
-	single(f, "velo_rdma_live_regions", GAUGE, "Regions that are registered now.",
+	single(f, "velo_rdma_live_regions", GAUGE, "Registrations in force, one for each fabric.",
 	       rv_counter_get(&m->registrar->live_regions));
 }
 
@@ -185,6 +185,8 @@ static void build_info(FILE *f, const struct rv_metrics *m)
 	fputs("\",verbs=\"", f);
 	put_escaped(f, m->verbs_version);
 	fputs("\"} 1\n", f);
+	single(f, "rvd_ready", GAUGE, "1 while the node serves, 0 while it starts or drains.",
+	       rv_metrics_ready(m));
 }
 
 static void memory(FILE *f, const struct rv_metrics *m)
@@ -229,13 +231,13 @@ static void registration_failures(FILE *f, const struct rv_metrics *m)
 {
 	static const char name[] = "rvd_registration_failures_total";
 
-	family(f, name, COUNTER, "Arenas that could not be had, by reason.");
+	family(f, name, COUNTER, "Arenas and regions that could not be had, by reason.");
 	for (unsigned i = 0; i < RV_REG_FAILURES; i++)
 		labelled(f, name, "reason",
 			 rv_registration_failure_name((enum rv_registration_failure)i),
 			 rv_counter_get(&m->registrar->failures[i]));
 	single(f, "rvd_unmaps_unconfirmed_total", COUNTER,
-	       "Arenas whose pages were given up because a fabric did not let go of them.",
+	       "Arenas and regions whose pages a fabric did not let go of.",
 	       rv_counter_get(&m->registrar->unconfirmed));
 }
 
@@ -274,6 +276,18 @@ static void messages(FILE *f, const struct rv_metrics *m)
 		labelled(f, name, "reason", rv_refused_payload_name((enum rv_refused_payload)r),
 			 m->messenger ? rv_messenger_refused_payloads(m->messenger,
 								      (enum rv_refused_payload)r)
+				      : 0);
+}
+
+static void handshakes(FILE *f, const struct rv_metrics *m)
+{
+	static const char name[] = "rvd_handshakes_rejected_total";
+
+	family(f, name, COUNTER, "Peers that said _hello and were not taken, by why.");
+	for (unsigned r = 0; r < RV_REJECTED_REASONS; r++)
+		labelled(f, name, "reason", rv_rejected_hello_name((enum rv_rejected_hello)r),
+			 m->messenger ? rv_messenger_rejected_hellos(m->messenger,
+								     (enum rv_rejected_hello)r)
 				      : 0);
 }
 
@@ -381,6 +395,7 @@ char *rv_metrics_render(struct rv_metrics *m, size_t *len)
 	gets(f, m);
 	messages(f, m);
 	connections(f, m);
+	handshakes(f, m);
 	endpoints(f, m);
 	cores(f, m);
 	bad = ferror(f);

@@ -924,6 +924,27 @@ static void a_hello_makes_the_sender_known_and_tells_who_we_are(void **state)
 	assert_int_equal(carrier.dials, 0);
 }
 
+static void a_hello_that_is_not_taken_is_counted_by_why(void **state)
+{
+	uint8_t buf[512];
+	struct rv_peer_info pi = peer_info(5, true, "192.0.2.7", buf, sizeof(buf));
+	char body[2048];
+	struct rv_writer wr = rv_writer(body, sizeof(body) - 1);
+
+	(void)state;
+	pi.address[0] = 0x80; /* an empty map: nothing there to be dialed */
+	pi.address_len = 1;
+	rv_body_hello_encode(&wr, &pi);
+	body[wr.len] = '\0';
+	assert_starts(ask(UNARY, "_hello", "{}"), "error ");
+	assert_int_equal(rv_messenger_rejected_hellos(mess, RV_REJECTED_MALFORMED), 1);
+	assert_int_equal(rv_messenger_rejected_hellos(mess, RV_REJECTED_UNUSABLE), 0);
+	assert_starts(ask(UNARY, "_hello", body), "error No compatible transports found");
+	assert_int_equal(rv_messenger_rejected_hellos(mess, RV_REJECTED_UNUSABLE), 1);
+	assert_int_equal(rv_messenger_rejected_hellos(mess, RV_REJECTED_MALFORMED), 1);
+	assert_int_equal(rv_messenger_rejected_hellos(mess, RV_REJECTED_NO_ROOM), 0);
+}
+
 static void a_staged_payload_is_not_taken_by_a_built_in_handler(void **state)
 {
 	/* A headers map {"_rv":"1"} behind the request header. */
@@ -1554,6 +1575,7 @@ int main(void)
 		MESSENGER(a_peer_is_not_forgotten_before_every_engine_has_heard_that_it_is_gone),
 		IN(each_kind_of_call_is_answered_as_the_protocol_says),
 		IN(a_hello_makes_the_sender_known_and_tells_who_we_are),
+		IN(a_hello_that_is_not_taken_is_counted_by_why),
 		IN(a_staged_payload_is_not_taken_by_a_built_in_handler),
 		IN(a_callers_budget_begins_when_its_message_is_taken),
 		IN(a_transfer_serves_its_chunks_to_its_consumer_until_its_lease_ends),

@@ -288,6 +288,9 @@ static void promised_series_are_there_before_anything_happened(void **state)
 		{"rvd_leases_reaped_total", "{kind=\"chunked\"}"},
 		{"rvd_slots_expired_total", ""},
 		{"rvd_tcp_connections", ""},
+		{"rvd_handshakes_rejected_total", "{reason=\"malformed\"}"},
+		{"rvd_handshakes_rejected_total", "{reason=\"no_room\"}"},
+		{"rvd_staged_payloads_refused_total", "{reason=\"too_long\"}"},
 		{"rvd_endpoints", ""},
 		{"rvd_endpoints_closed_total", "{reason=\"idle\"}"},
 		{"rvd_core_busy_ratio", "{core=\"0\"}"},
@@ -384,6 +387,17 @@ static void the_histogram_is_cumulative(void **state)
 	assert_true(value_of(f, "velo_rendezvous_rdma_get_duration_seconds_sum", "") == 2.5);
 }
 
+static void readiness_is_a_series_too(void **state)
+{
+	struct fixture *f = *state;
+
+	scrape(f);
+	assert_true(value_of(f, "rvd_ready", "") == 0);
+	rv_metrics_set_ready(&f->metrics, true);
+	scrape(f);
+	assert_true(value_of(f, "rvd_ready", "") == 1);
+}
+
 static void the_busy_ratio_stays_between_0_and_1(void **state)
 {
 	struct fixture *f = *state;
@@ -408,6 +422,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(values_are_sums_over_the_engines, set_up,
 						tear_down),
 		cmocka_unit_test_setup_teardown(the_histogram_is_cumulative, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(readiness_is_a_series_too, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(the_busy_ratio_stays_between_0_and_1, set_up,
 						tear_down),
 	};
