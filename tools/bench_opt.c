@@ -67,7 +67,7 @@ static const struct flag flags[ID_NR] = {
 	[CPU] = {0, "cpu_util", NULL, BOTH | CLIENT, "how busy this host's CPUs were"},
 	[VALIDATE] = {0, "data_validation", NULL, BOTH | CLIENT, "compare every byte; its time counts in rv_get_bw"},
 	[PATH] = {0, "path", "PATH", BOTH | ENDS, "ucx, verbs, chunked or local; the first two at both ends (what a get takes that asks for nothing)"},
-	[OP] = {0, "op", "OP", BOTH | CLIENT, "get_pinned, get, get_into, or raw: the RDMA reads alone, over and over under one lease (get_pinned)"},
+	[OP] = {0, "op", "OP", BOTH | CLIENT, "get_pinned, get, get_into; node: begun on the node's own core; raw: the RDMA reads alone, under one lease (get_pinned)"},
 	[BATCH] = {0, "batch", "N", BW | CLIENT, "fetch N at once with rv_get_many, instead of -t in flight"},
 	[SOCKET] = {0, "socket", "PATH", BOTH | ENDS, "use the daemon there instead of a private node"},
 	[VERSION] = {'V', "version", NULL, BOTH | ENDS, "print the version"},
@@ -139,6 +139,7 @@ static const char *const op_names[] = {
 	[RV_BENCH_GET] = "get",
 	[RV_BENCH_GET_INTO] = "get_into",
 	[RV_BENCH_RAW] = "raw",
+	[RV_BENCH_NODE] = "node",
 };
 
 const char *rv_bench_op_name(enum rv_bench_op op)
@@ -239,7 +240,7 @@ static void take_op(struct parser *p, const char *text)
 			return;
 		}
 	}
-	complain(p, "--op: %s is none of get_pinned, get, get_into, raw", text);
+	complain(p, "--op: %s is none of get_pinned, get, get_into, node, raw", text);
 }
 
 static void take(struct parser *p, enum id id, const char *v)
@@ -450,27 +451,34 @@ static void check_device(struct parser *p, enum id id)
 		complain(p, "%s: refused: there is no device on that --path", spelt(id, flag));
 }
 
-static void check_raw(struct parser *p)
+/* Those that run in this process's node, without a session. */
+static void check_inside(struct parser *p)
 {
 	const struct rv_bench_opts *o = p->o;
+	bool raw = o->op == RV_BENCH_RAW;
 
-	if (o->op != RV_BENCH_RAW)
+	if (!raw && o->op != RV_BENCH_NODE)
 		return;
 	if (o->socket)
+		complain(p, "--op: %s is refused with --socket: it runs in a private node only",
+			 op_names[o->op]);
+	if (raw && (o->path == RV_BENCH_PATH_CHUNKED || o->path == RV_BENCH_PATH_LOCAL))
+		complain(p, "--op: raw is refused on that --path: there are no RDMA reads");
+	if (!raw && o->path == RV_BENCH_PATH_LOCAL)
 		complain(
 			p,
-			"--op: raw is refused with --socket: a running daemon reads whole payloads only");
-	if (o->path == RV_BENCH_PATH_CHUNKED || o->path == RV_BENCH_PATH_LOCAL)
-		complain(p, "--op: raw is refused on that --path: there are no RDMA reads");
+			"--op: node is refused on that --path: it measures gets of another node's");
+	if (!raw && o->validate)
+		complain(p, "--data_validation: refused with --op node: nobody sees the bytes");
 	if (p->seen[QP])
-		complain(p, "-q: refused with --op raw: all reads go over one connection");
+		complain(p, "-q: refused with --op %s: there are no sessions", op_names[o->op]);
 }
 
 static void check_together(struct parser *p)
 {
 	const struct rv_bench_opts *o = p->o;
 
-	check_raw(p);
+	check_inside(p);
 	check_device(p, DEVICE);
 	check_device(p, IB_PORT);
 	check_device(p, GID);

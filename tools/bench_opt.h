@@ -35,7 +35,13 @@ enum rv_bench_path {
 	RV_BENCH_PATH_LOCAL,
 };
 
-enum rv_bench_op { RV_BENCH_GET_PINNED, RV_BENCH_GET, RV_BENCH_GET_INTO, RV_BENCH_RAW };
+enum rv_bench_op {
+	RV_BENCH_GET_PINNED,
+	RV_BENCH_GET,
+	RV_BENCH_GET_INTO,
+	RV_BENCH_RAW,
+	RV_BENCH_NODE
+};
 
 struct rv_bench_opts {
 	enum rv_bench_kind kind;

@@ -18,10 +18,20 @@ static void meanwhile(void *user)
 		k->rc = rv_bench_client_keep(k->b, rv_clock_ns());
 }
 
+static int run(struct rv_bench_client *b, struct rv_raw *raw, struct keeping *k, char *why,
+	       size_t cap)
+{
+	struct rv_handle h = rv_bench_client_slot(b, 0);
+
+	if (b->o->op == RV_BENCH_RAW)
+		return rv_node_raw(b->end.node, h.worker, h.local, raw, meanwhile, k, why, cap);
+	return rv_node_gets(b->end.node, h.worker, h.local, b->o->path == RV_BENCH_PATH_CHUNKED,
+			    raw, meanwhile, k, why, cap);
+}
+
 int rv_bench_raw(struct rv_bench_client *b, struct rv_raw *raw)
 {
 	struct keeping k = {.b = b};
-	struct rv_handle h = rv_bench_client_slot(b, 0);
 	char why[RV_BENCH_WHY] = "";
 	int rc;
 
@@ -32,10 +42,11 @@ int rv_bench_raw(struct rv_bench_client *b, struct rv_raw *raw)
 		if (!raw->bytes)
 			return rv_bench_fail(b->o, "data validation: out of memory");
 	}
-	rc = rv_node_raw(b->end.node, h.worker, h.local, raw, meanwhile, &k, why, sizeof(why));
+	rc = run(b, raw, &k, why, sizeof(why));
 	if (rc)
-		rc = rv_bench_fail(b->o, "raw reads of %llu bytes: %s", (unsigned long long)b->size,
-				   why);
+		rc = rv_bench_fail(b->o, "%s %llu bytes: %s",
+				   b->o->op == RV_BENCH_RAW ? "raw reads of" : "gets of",
+				   (unsigned long long)b->size, why);
 	else if (k.rc)
 		rc = k.rc;
 	else

@@ -1,5 +1,6 @@
 /*
- * bench_raw.h - --op raw: the READs alone, as perftest measures them. They run in the private node of this process.
+ * bench_raw.h - what runs in the private node of this process: --op raw, the READs alone, as perftest measures them;
+ * --op node, whole gets without a client program.
  *
  * @thread the main one
  */
@@ -10,8 +11,8 @@
 #include "tools/bench_client.h"
 
 /**
- * Read what is staged, @raw->iterations times at most and for the run's seconds, with @raw->depth at once; the times
- * go where @raw says. Counts the ways, and compares the bytes if that was asked for.
+ * Read or get what is staged, @raw->iterations times at most and for the run's seconds, with @raw->depth at once; the
+ * times go where @raw says. Counts the ways, and compares the bytes if that was asked for.
  *
  * @return 0, or 1 after one line was printed
  */

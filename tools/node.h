@@ -62,6 +62,16 @@ bool rv_node_is_turning(struct rv_node *n);
 int rv_node_raw(struct rv_node *n, uint64_t worker, uint64_t local, struct rv_raw *raw,
 		void (*meanwhile)(void *), void *user, char *why, size_t why_cap);
 
+/**
+ * Whole gets, begun on the node's first polling core: acquire, bytes, the lease's end. What there is of @raw is done;
+ * `bytes` is not filled in. RDMA where there is a way, unless @chunked.
+ *
+ * @return, @cost  as rv_node_raw()
+ */
+int rv_node_gets(struct rv_node *n, uint64_t worker, uint64_t local, bool chunked,
+		 struct rv_raw *raw, void (*meanwhile)(void *), void *user, char *why,
+		 size_t why_cap);
+
 /** The ports really listened on; 0 for none. */
 uint16_t rv_node_tcp_port(const struct rv_node *n);
 uint16_t rv_node_metrics_port(const struct rv_node *n);

@@ -291,7 +291,7 @@ static int prepare(struct bw *w)
 	return 0;
 }
 
-/* ---- the reads alone ---- */
+/* ---- inside the node ---- */
 
 static int measure_raw(struct rv_bench_client *b, struct rv_bench_row *row)
 {
@@ -325,7 +325,7 @@ static int measure(struct rv_bench_client *b, struct rv_bench_row *row)
 	/* Static: what a failed run left in flight may still end, inside rv_close(). */
 	static struct bw w;
 
-	if (b->o->op == RV_BENCH_RAW)
+	if (b->o->op == RV_BENCH_RAW || b->o->op == RV_BENCH_NODE)
 		return measure_raw(b, row);
 	w = (struct bw){.b = b};
 	w.rc = prepare(&w);

@@ -86,7 +86,7 @@ static int one(struct rv_bench_client *b, uint64_t i, struct got *g, struct time
 	return rc ? rc : rv_bench_client_keep(b, ended);
 }
 
-/* The reads alone, one after another. */
+/* Inside the node, one after another. */
 static int measure_raw(struct rv_bench_client *b, struct rv_bench_row *row)
 {
 	uint64_t room = b->o->duration_s ? RAW_MAX : b->o->iterations;
@@ -119,7 +119,7 @@ static int measure(struct rv_bench_client *b, struct rv_bench_row *row)
 	uint64_t until = began + RV_SEC(o->duration_s);
 	int rc = 0;
 
-	if (o->op == RV_BENCH_RAW)
+	if (o->op == RV_BENCH_RAW || o->op == RV_BENCH_NODE)
 		return measure_raw(b, row);
 	if (o->op == RV_BENCH_GET_INTO && rv_alloc_pinned(b->end.session[0], b->size, &g.buf))
 		return rv_bench_client_failed(b, "memory for get_into");

@@ -120,10 +120,10 @@ def check_lat(out, results):
 def both_tools(path, name, *server_args):
     with Place() as w:
         s, port = w.server("-p", 0, *server_args)
-        for op in ("get_pinned", "get", "get_into", "raw")[:4 if path == "ucx" else 3]:
+        for op in ("get_pinned", "get", "get_into", "node", "raw")[:5 if path == "ucx" else 4]:
             for tool, check in ((BW, check_bw), (LAT, check_lat)):
                 out, err = w.run(tool, "-p", port, "localhost", "--path", path, "-s", "200000", "-n", 40, "--op", op,
-                                 "--out_json", "--data_validation")
+                                 "--out_json", *([] if op == "node" else ["--data_validation"]))
                 assert err == "", err
                 assert re.search(r"Path +: %s\n" % name, out), out
                 assert re.search(r"Same host +: yes\n", out), out
@@ -460,7 +460,7 @@ def test_wrong_usage():
                 (BW, "client", ["h", "-s", "0"], ["-s"]),
                 (BW, "client", ["h", "--op", "raw", "--socket", "/s"], ["--op", "raw", "--socket"]),
                 (LAT, "client", ["h", "--op", "raw", "--path", "local"], ["--op", "raw", "no RDMA reads"]),
-                (BW, "client", ["h", "--op", "rraw"], ["--op", "get_pinned, get, get_into, raw"]),
+                (BW, "client", ["h", "--op", "rraw"], ["--op", "get_pinned, get, get_into, node, raw"]),
                 (BW, "client", ["h", "--socket", "/s", "-d", "x"], ["-d", "--socket"]),
                 (BW, "client", ["h", "--socket", "/s", "-x", "1"], ["-x", "--socket"]),
                 (BW, "client", ["h", "--path", "roce"], ["--path", "verbs"]),
