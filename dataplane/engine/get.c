@@ -8,6 +8,7 @@
 
 #include "dataplane/base/check.h"
 #include "dataplane/base/log.h"
+#include "dataplane/base/probe.h"
 #include "dataplane/base/units.h"
 #include "dataplane/engine/chunk_plan.h"
 
@@ -64,6 +65,7 @@ void rv_get_answer(struct rv_get *g, int rc)
 	m->rc = rc;
 	m->elapsed_ns = rv_get_now(g) - g->began_ns;
 	rv_stats_operation(&g->e->stats, RV_OP_GET, rc);
+	rv_probe_get_end(g->handle.worker, g->len, rc, m->elapsed_ns);
 	rv_cell_reply(rv_get_port(g), g->asker);
 	g->asker = NULL;
 	g->req = NULL;
@@ -238,6 +240,7 @@ static void begin_pull(struct rv_get *g)
 	call->chunk_count = g->plan.chunk_count;
 	call->idle_ns = g->e->conf.call_timeout_ns;
 	call->dst = rv_get_dst(g);
+	rv_probe_get_start(g->handle.worker, g->len, 0);
 	call_start(g);
 }
 

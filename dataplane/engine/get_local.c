@@ -5,6 +5,7 @@
 #include <errno.h>
 
 #include "dataplane/base/err.h"
+#include "dataplane/base/probe.h"
 #include "dataplane/engine/get_impl.h"
 #include "dataplane/mem/region.h"
 
@@ -40,6 +41,7 @@ void rv_get_begin_copy(struct rv_get *g)
 	g->state = GET_COPY;
 	g->copied = 0;
 	g->copy.fn = copy_slice;
+	rv_probe_get_start(g->handle.worker, g->len, 0);
 	rv_task_at(g->e->reactor, &g->copy, rv_get_now(g));
 }
 

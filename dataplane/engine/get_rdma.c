@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "dataplane/base/err.h"
+#include "dataplane/base/probe.h"
 #include "dataplane/engine/get_impl.h"
 #include "dataplane/rendezvous/descriptor.h"
 
@@ -100,6 +101,7 @@ void rv_get_begin_rdma(struct rv_get *g)
 		.done = get_done,
 		.ctx = g,
 	};
+	rv_probe_get_start(g->handle.worker, g->len, (unsigned)f->ops->backend);
 	rc = f->ops->get(f, g->e->reactor->index, &g->get);
 	if (rc)
 		rv_get_fall_back(g, rc == -EPROTO ? RV_PATH_DECODE_ERROR : RV_PATH_GET_FAILED,

@@ -9,6 +9,7 @@
 #include "dataplane/base/err.h"
 #include "dataplane/base/hash.h"
 #include "dataplane/base/log.h"
+#include "dataplane/base/probe.h"
 #include "dataplane/base/units.h"
 #include "dataplane/engine/chunk_plan.h"
 #include "dataplane/engine/get.h"
@@ -210,7 +211,9 @@ static uint64_t chunk_timeout(const struct rv_engine *e, const struct rv_msg_acq
 	return rv_min_u64(e->conf.chunk_lease_ns, m->chunk_lease_ns);
 }
 
-static void grant_ready(struct rv_engine *e, struct rv_slot *slot, struct rv_msg_acquire *m)
+/* @param why  for the probe: an enum rv_path_reason, or RV_PROBE_LOCAL */
+static void grant_ready(struct rv_engine *e, struct rv_slot *slot, struct rv_msg_acquire *m,
+			int why)
 {
 	uint64_t timeout = chunk_timeout(e, m);
 	struct rv_lease *l = rv_lease_mint(slot, m->worker,
@@ -233,6 +236,14 @@ static void grant_ready(struct rv_engine *e, struct rv_slot *slot, struct rv_msg
 	m->block = slot->block;
 	/* A region is never shown, only copied: it is the client's, and may have to go at any time. */
 	m->same_user = slot->uid == m->uid && !(slot->block && slot->block->arena->region);
+	rv_probe_acquire(slot->rec.id, m->worker, why, m->lease_id);
+}
+
+static void grant_chunks(struct rv_engine *e, struct rv_slot *slot, struct rv_msg_acquire *m,
+			 enum rv_path_reason why)
+{
+	rv_counter_add(&e->stats.path[why], 1);
+	grant_ready(e, slot, m, (int)why);
 }
 
 static void say_rdma(const struct rv_engine *e, const struct rv_lease *l, struct rv_msg_acquire *m)
@@ -241,6 +252,7 @@ static void say_rdma(const struct rv_engine *e, const struct rv_lease *l, struct
 	m->lease_id = l->rec.id;
 	m->total_len = l->slot->len;
 	m->lease_timeout_ms = timeout_ms(e);
+	rv_probe_acquire(l->slot->rec.id, m->worker, RV_PATH_OK, m->lease_id);
 }
 
 /* @return whether the acquire is answered now; else when its key is there */
@@ -259,8 +271,7 @@ static bool grant_rdma(struct rv_engine *e, struct rv_slot *slot, struct rv_fabr
 		return false;
 	} else {
 		rv_lease_withdraw(l);
-		rv_counter_add(&e->stats.path[RV_PATH_NOT_PINNED], 1);
-		grant_ready(e, slot, m);
+		grant_chunks(e, slot, m, RV_PATH_NOT_PINNED);
 	}
 	return true;
 }
@@ -284,8 +295,7 @@ void rv_serve_chunks_instead(struct rv_engine *e, struct rv_lease *l, struct rv_
 	struct rv_slot *slot = l->slot;
 
 	rv_lease_withdraw(l);
-	rv_counter_add(&e->stats.path[RV_PATH_NOT_PINNED], 1);
-	grant_ready(e, slot, (void *)c->body);
+	grant_chunks(e, slot, (void *)c->body, RV_PATH_NOT_PINNED);
 	rv_cell_reply(e->reactor->port, c);
 }
 
@@ -314,7 +324,7 @@ void rv_engine_run_acquire(struct rv_port *p, struct rv_cell *c)
 		m->rc = -ENOENT;
 		m->cause = rv_idtab_cause(&e->store.slots, m->local);
 	} else if (m->for_us) {
-		grant_ready(e, slot, m);
+		grant_ready(e, slot, m, RV_PROBE_LOCAL);
 	} else {
 		m->has_xxh3 = slot->has_xxh3;
 		m->xxh3 = slot->xxh3;
@@ -323,8 +333,7 @@ void rv_engine_run_acquire(struct rv_port *p, struct rv_cell *c)
 			if (!grant_rdma(e, slot, f, c))
 				return;
 		} else {
-			rv_counter_add(&e->stats.path[why], 1);
-			grant_ready(e, slot, m);
+			grant_chunks(e, slot, m, why);
 		}
 	}
 	rv_cell_reply(p, c);

@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "dataplane/base/check.h"
+#include "dataplane/base/probe.h"
 #include "dataplane/base/units.h"
 
 static void ttl_passed(struct rv_reactor *r, struct rv_task *t);
@@ -60,6 +61,7 @@ struct rv_slot *rv_slot_stage(struct rv_store *s, struct rv_block *block, uint64
 		rv_task_at(s->conf.reactor, &slot->ttl,
 			   rv_sat_add(s->conf.reactor->now_ns, o->ttl_ns));
 	rv_counter_add(&s->slot_nr, 1);
+	rv_probe_stage(slot->rec.id, len, slot->pinned);
 	return slot;
 }
 
@@ -145,12 +147,18 @@ static void must_rest(struct rv_lease *l)
 		rv_max_u64(l->slot->rest_until_ns, rv_sat_add(end, c->quarantine_ns));
 }
 
+static void say_end(const struct rv_lease *l, enum rv_probe_end how)
+{
+	rv_probe_release(l->rec.id, l->slot->rec.id, l->worker, (int)how);
+}
+
 void rv_slot_end(struct rv_slot *slot, enum rv_end_cause cause)
 {
 	while (!rv_list_empty(&slot->leases)) {
 		struct rv_lease *l = RV_LIST_ENTRY(slot->leases.next, struct rv_lease, link);
 
 		must_rest(l);
+		say_end(l, RV_PROBE_SLOT_OVER);
 		unlink_lease(l, cause);
 	}
 	free_slot(slot, cause);
@@ -212,8 +220,10 @@ void rv_slot_revoke(struct rv_slot *slot)
 	{
 		struct rv_lease *l = RV_LIST_ENTRY(it, struct rv_lease, link);
 
-		if (l->export)
-			unlink_lease(l, RV_END_DROPPED);
+		if (!l->export)
+			continue;
+		say_end(l, RV_PROBE_SLOT_OVER);
+		unlink_lease(l, RV_END_DROPPED);
 	}
 	free_if_unused(slot, RV_END_DROPPED);
 }
@@ -222,6 +232,7 @@ void rv_lease_end(struct rv_lease *l, bool release)
 {
 	struct rv_slot *slot = l->slot;
 
+	say_end(l, release ? RV_PROBE_RELEASED : RV_PROBE_DETACHED);
 	unlink_lease(l, RV_END_RELEASED);
 	if (release && slot->refcount)
 		slot->refcount--;
@@ -251,6 +262,7 @@ static void deadline_passed(struct rv_reactor *r, struct rv_task *t)
 
 	(void)r;
 	rv_counter_add(&l->store->reaped[l->kind], 1);
+	rv_probe_reap(l->rec.id, slot->rec.id, l->worker);
 	must_rest(l);
 	unlink_lease(l, RV_END_EXPIRED);
 	if (slot->refcount)
