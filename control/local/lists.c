@@ -310,29 +310,15 @@ static void peers(struct session *s, struct rv_json_out *o)
 	rv_json_out_object_end(o);
 }
 
-static uint64_t sum(const struct rv_engines *set, size_t off)
-{
-	uint64_t v = 0;
-
-	for (unsigned i = 0; i < set->nr; i++)
-		v += rv_counter_get(
-			(const struct rv_counter *)(const void *)((const char *)set->engine[i] +
-								  off));
-	return v;
-}
-
 static void put_operations(const struct rv_engines *set, struct rv_json_out *o)
 {
 	rv_json_out_key(o, "operations");
 	rv_json_out_object(o);
 	for (unsigned op = 0; op < RV_OPERATIONS; op++) {
-		size_t off = offsetof(struct rv_engine, stats.operation) +
-			     op * 2 * sizeof(struct rv_counter);
-
 		rv_json_out_key(o, rv_operation_name((enum rv_operation)op));
 		rv_json_out_object(o);
-		put(o, "ok", sum(set, off));
-		put(o, "error", sum(set, off + sizeof(struct rv_counter)));
+		put(o, "ok", RV_ENGINES_SUM_AT(set, stats.operation, op * 2));
+		put(o, "error", RV_ENGINES_SUM_AT(set, stats.operation, op * 2 + 1));
 		rv_json_out_object_end(o);
 	}
 	rv_json_out_object_end(o);
@@ -346,33 +332,27 @@ static void status(struct session *s, struct rv_json_out *o)
 	put_str(o, "version", RV_VERSION);
 	put_worker(o, "worker", s->local->conf.worker);
 	s->local->conf.status(s->local->conf.user, o);
-	put(o, "slots", sum(set, offsetof(struct rv_engine, store.slot_nr)));
+	put(o, "slots", RV_ENGINES_SUM(set, store.slot_nr));
 	rv_json_out_key(o, "leases");
 	rv_json_out_object(o);
 	for (unsigned k = 0; k < RV_LEASE_KINDS; k++)
-		put(o, rv_lease_kind_name(k),
-		    sum(set, offsetof(struct rv_engine, store.lease_nr) +
-				     k * sizeof(struct rv_counter)));
+		put(o, rv_lease_kind_name(k), RV_ENGINES_SUM_AT(set, store.lease_nr, k));
 	rv_json_out_object_end(o);
-	put(o, "used_bytes", sum(set, offsetof(struct rv_engine, pool.used_bytes)));
-	put(o, "resting_blocks", sum(set, offsetof(struct rv_engine, pool.resting_blocks)));
-	put(o, "bytes_in", sum(set, offsetof(struct rv_engine, stats.bytes_in)));
+	put(o, "used_bytes", RV_ENGINES_SUM(set, pool.used_bytes));
+	put(o, "resting_blocks", RV_ENGINES_SUM(set, pool.resting_blocks));
+	put(o, "bytes_in", RV_ENGINES_SUM(set, stats.bytes_in));
 	put(o, "bytes_out", rv_messenger_bytes_out(s->local->conf.messenger));
 	rv_json_out_key(o, "get_bytes");
 	rv_json_out_object(o);
 	for (unsigned p = 0; p < RV_PATHS; p++)
-		put(o, rv_path_name((enum rv_path)p),
-		    sum(set, offsetof(struct rv_engine, stats.get_bytes) +
-				     p * sizeof(struct rv_counter)));
+		put(o, rv_path_name((enum rv_path)p), RV_ENGINES_SUM_AT(set, stats.get_bytes, p));
 	rv_json_out_object_end(o);
 	put_operations(set, o);
-	put(o, "gets_under_way", sum(set, offsetof(struct rv_engine, stats.gets)));
+	put(o, "gets_under_way", RV_ENGINES_SUM(set, stats.gets));
 	rv_json_out_key(o, "paths");
 	rv_json_out_object(o);
 	for (unsigned r = 0; r < RV_PATH_REASONS; r++)
-		put(o, rv_path_reason_name(r),
-		    sum(set,
-			offsetof(struct rv_engine, stats.path) + r * sizeof(struct rv_counter)));
+		put(o, rv_path_reason_name(r), RV_ENGINES_SUM_AT(set, stats.path, r));
 	rv_json_out_object_end(o);
 	put_bool(o, "draining", rv_messenger_is_draining(s->local->conf.messenger));
 	put_bool(o, "rdma_off", atomic_load_explicit(&set->rdma_off, memory_order_relaxed));

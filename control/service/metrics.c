@@ -11,9 +11,6 @@
 #include "dataplane/base/units.h"
 #include "dataplane/engine/engine.h"
 
-/* A shorter stretch than this says little about how busy a core is. */
-#define BUSY_MIN_NS RV_SEC(1)
-
 #define COUNTER "counter"
 #define GAUGE   "gauge"
 
@@ -60,24 +57,6 @@ static void put_escaped(FILE *f, const char *s)
 	}
 }
 
-/* The sum over all engines of the counter at @off in struct rv_engine. */
-static uint64_t sum(const struct rv_metrics *m, size_t off)
-{
-	uint64_t v = 0;
-
-	for (unsigned i = 0; i < m->engines->nr; i++) {
-		const char *e = (const char *)m->engines->engine[i];
-
-		v += rv_counter_get((const struct rv_counter *)(const void *)(e + off));
-	}
-	return v;
-}
-
-static uint64_t sum_at(const struct rv_metrics *m, size_t off, unsigned index)
-{
-	return sum(m, off + index * sizeof(struct rv_counter));
-}
-
 static uint64_t largest_free(const struct rv_metrics *m)
 {
 	uint64_t most = 0;
@@ -87,8 +66,8 @@ static uint64_t largest_free(const struct rv_metrics *m)
 	return most;
 }
 
-#define SUM(m, field)           sum(m, offsetof(struct rv_engine, field))
-#define SUM_AT(m, field, index) sum_at(m, offsetof(struct rv_engine, field), index)
+#define SUM(m, field)           RV_ENGINES_SUM((m)->engines, field)
+#define SUM_AT(m, field, index) RV_ENGINES_SUM_AT((m)->engines, field, index)
 
 /* The rendezvous, as stock velo names it. */
 
@@ -333,35 +312,13 @@ static void endpoints(FILE *f, const struct rv_metrics *m)
 			 endpoint_sum(m, (enum rv_endpoint_end)r));
 }
 
-/*
- * The share of time that @core did work, since the scrape before the last if that one was a
- * moment ago: two scrapers must not leave each other with stretches too short to mean anything.
- */
-static double busy_ratio(struct rv_metrics *m, unsigned core)
-{
-	struct rv_metrics_look *look = m->look[core];
-	struct rv_metrics_look now = {rv_clock_ns(), rv_counter_get(&m->core[core]->busy_ns)};
-	const struct rv_metrics_look *base;
-	double ratio;
-
-	if (!look[1].at_ns)
-		look[1] = now; /* the first scrape has nothing to compare with */
-	base = now.at_ns - look[1].at_ns >= BUSY_MIN_NS || !look[0].at_ns ? &look[1] : &look[0];
-	if (now.at_ns <= base->at_ns)
-		return 0;
-	ratio = (double)(now.busy_ns - base->busy_ns) / (double)(now.at_ns - base->at_ns);
-	if (base == &look[1] && now.at_ns - base->at_ns >= BUSY_MIN_NS) {
-		look[0] = look[1];
-		look[1] = now;
-	}
-	return ratio > 1 ? 1 : ratio;
-}
-
 static void cores(FILE *f, struct rv_metrics *m)
 {
 	family(f, "rvd_core_busy_ratio", GAUGE, "Share of a core's time that did work, 0 to 1.");
 	for (unsigned i = 0; i < m->core_nr; i++)
-		fprintf(f, "rvd_core_busy_ratio{core=\"%u\"} %.6f\n", i, busy_ratio(m, i));
+		fprintf(f, "rvd_core_busy_ratio{core=\"%u\"} %.6f\n", i,
+			rv_busy_ratio(&m->busy[i], rv_counter_get(&m->core[i]->busy_ns),
+				      rv_clock_ns()));
 	family(f, "rvd_core_busy_seconds_total", COUNTER, "Time in passes that did work.");
 	for (unsigned i = 0; i < m->core_nr; i++)
 		fprintf(f, "rvd_core_busy_seconds_total{core=\"%u\"} %.6f\n", i,

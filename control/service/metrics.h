@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "control/service/busy.h"
 #include "dataplane/base/handle.h"
 
 struct rv_engines;
@@ -23,12 +24,6 @@ struct rv_prompt;
 struct rv_messenger;
 struct rv_tcp_carrier;
 struct rv_reactor;
-
-/** A core's busy time at an earlier scrape; written by the scraping thread only. */
-struct rv_metrics_look {
-	uint64_t at_ns;
-	uint64_t busy_ns;
-};
 
 /** Filled in once, before the first scrape; what it points to must outlive the last. */
 struct rv_metrics {
@@ -41,9 +36,8 @@ struct rv_metrics {
 	unsigned core_nr;
 	struct rv_reactor *core[RV_MAX_REACTORS];
 
-	_Atomic bool ready; /* what /ready answers */
-	struct rv_metrics_look look[RV_MAX_REACTORS]
-				   [2]; /* the older is the base of the busy ratio */
+	_Atomic bool ready;                   /* what /ready answers */
+	struct rv_busy busy[RV_MAX_REACTORS]; /* written by the scraping thread only */
 };
 
 /**

@@ -8,6 +8,7 @@
 #define RV_DATAPLANE_ENGINE_ENGINE_H
 
 #include <stdatomic.h>
+#include <stddef.h>
 
 #include "dataplane/base/map64.h"
 #include "dataplane/base/slab.h"
@@ -106,6 +107,24 @@ static inline struct rv_engine *rv_engine_of(const struct rv_engines *set, uint6
 
 	return i < set->nr ? set->engine[i] : NULL;
 }
+
+/** The sum over all engines of the counter at @off in struct rv_engine. @thread any   @cost O(engines) */
+static inline uint64_t rv_engines_sum(const struct rv_engines *set, size_t off)
+{
+	uint64_t v = 0;
+
+	for (unsigned i = 0; i < set->nr; i++) {
+		const char *e = (const char *)set->engine[i];
+
+		v += rv_counter_get((const struct rv_counter *)(const void *)(e + off));
+	}
+	return v;
+}
+
+/** The sum of a counter, and of element @index of an array of counters: RV_ENGINES_SUM(set, stats.bytes_in). */
+#define RV_ENGINES_SUM(set, field) rv_engines_sum(set, offsetof(struct rv_engine, field))
+#define RV_ENGINES_SUM_AT(set, field, index) \
+	rv_engines_sum(set, offsetof(struct rv_engine, field) + (index) * sizeof(struct rv_counter))
 
 /** Send @c to the thread that owns @e. @thread the cell's home */
 static inline void rv_engine_send(struct rv_port *p, const struct rv_engine *e, struct rv_cell *c)
