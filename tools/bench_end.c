@@ -193,6 +193,7 @@ static int configure(struct rv_bench_end *e)
 	snprintf(option[nr++], 320, "local.socket=%s/rvd.sock", e->dir);
 	strcpy(option[nr++], "local.mode=0600");
 	strcpy(option[nr++], "metrics.listen=none");
+	strcpy(option[nr++], "metrics.telemetry=no");
 	strcpy(option[nr++], "log.level=error");
 	strcpy(option[nr++], "shutdown.timeout=2s");
 	strcpy(option[nr++],

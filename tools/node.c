@@ -26,6 +26,7 @@
 #include "dataplane/base/units.h"
 #include "dataplane/engine/msg.h"
 #include "dataplane/lcore/eal.h"
+#include "dataplane/lcore/telemetry.h"
 #include "ucx/fabric_ucx.h"
 #include "verbs/fabric_verbs.h"
 
@@ -214,6 +215,22 @@ static int check_hugepages(const struct rv_node *n, char *why, size_t cap)
 	rv_log_info(
 		"memory: no huge pages to be had: arenas use pages of 4 KiB, registering and large copies "
 		"take longer");
+	return 0;
+}
+
+/* Before the fabrics: they have threads, and EAL is told by the environment. */
+static int start_eal(struct rv_node *n, char *why, size_t cap)
+{
+	const char *dir = n->cfg->metrics.telemetry ? n->cfg->node.runtime_dir : NULL;
+	int rc, cpu[RV_MAX_REACTORS];
+
+	if (dir)
+		rv_node_make_dir(dir);
+	for (unsigned i = 0; i < n->core_nr; i++)
+		cpu[i] = n->core[i].cpu;
+	rc = rv_eal_start(cpu, n->core_nr, dir);
+	if (rc)
+		return rv_node_fail(rc, why, cap, "dpdk: EAL did not start: %s", rv_err_name(rc));
 	return 0;
 }
 
@@ -608,8 +625,8 @@ static int start_metrics(struct rv_node *n, char *why, size_t cap)
 
 static int build(struct rv_node *n, char *why, size_t cap)
 {
-	int rc, cpu[RV_MAX_REACTORS];
 	unsigned shard = 0;
+	int rc;
 
 	rc = rv_identity_make(&n->id, n->cfg->node.state_dir);
 	if (rc)
@@ -626,19 +643,16 @@ static int build(struct rv_node *n, char *why, size_t cap)
 	rc = listen_local(n, why, cap);
 	if (rc)
 		return rc;
+	rc = start_eal(n, why, cap);
+	if (rc)
+		return rc;
 	rc = make_ucx(n, why, cap);
 	if (rc)
 		return rc;
 	rc = make_verbs(n, why, cap);
 	if (rc)
 		return rc;
-	for (unsigned i = 0; i < n->core_nr; i++) {
-		cpu[i] = n->core[i].cpu;
-		n->engines.nr += n->core[i].polling;
-	}
-	rc = rv_eal_start(cpu, n->core_nr);
-	if (rc)
-		return rv_node_fail(rc, why, cap, "dpdk: EAL did not start: %s", rv_err_name(rc));
+	n->engines.nr = polling_cores(n);
 	n->mesh = rv_mesh_create(n->core_nr + 3, CELLS);
 	if (!n->mesh)
 		return rv_node_fail(-ENOMEM, why, cap, "out of memory");
@@ -712,6 +726,7 @@ void rv_node_join(struct rv_node *n)
 
 void rv_node_destroy(struct rv_node *n, bool leak)
 {
+	rv_telemetry_stop();
 	rv_metrics_http_stop(n->http);
 	if (n->mesh) {
 		rv_prompt_stop(&n->prompt);
@@ -782,6 +797,8 @@ int rv_node_start(struct rv_config *cfg, struct rv_node **out, char *why, size_t
 		rc = rv_node_publish_address(n, why, why_cap);
 	if (!rc)
 		rc = start_metrics(n, why, why_cap);
+	if (!rc)
+		rv_node_serve_telemetry(n);
 	if (rc) {
 		set_phase(n, PHASE_ABORT);
 		rv_node_join(n);

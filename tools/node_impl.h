@@ -54,6 +54,7 @@ struct rv_node {
 	struct rv_local *local;
 	struct rv_metrics metrics;
 	struct rv_metrics_http *http;
+	struct rv_busy busy[RV_MAX_REACTORS]; /* telemetry's looks */
 	int tcp_fd[RV_CONFIG_LIST_MAX];
 	uint16_t tcp_port[RV_CONFIG_LIST_MAX];
 	int local_fd;
@@ -86,6 +87,11 @@ void rv_node_write_ports(const struct rv_node *n);
 void rv_node_put_status(void *user, struct rv_json_out *o);
 void rv_node_put_cores(void *user, struct rv_json_out *o);
 void rv_node_put_config(void *user, struct rv_json_out *o);
+const char *rv_node_core_roles(const struct rv_node_core *c);
+
+/* node_telemetry.c */
+/** Answer on DPDK's telemetry socket, if there is one, until rv_telemetry_stop(). */
+void rv_node_serve_telemetry(struct rv_node *n);
 
 /* node_net.c: what the starting thread asks of the net core, by message */
 enum net_op { NET_PEERS, NET_DRAIN, NET_REGIONS, NET_LOCAL_STOP, NET_FLUSH, NET_CLOSE };

@@ -54,6 +54,8 @@ void rv_node_put_status(void *user, struct rv_json_out *o)
 	rv_json_out_str(o, rv_ucx_version());
 	rv_json_out_key(o, "verbs");
 	rv_json_out_str(o, n->verbs ? n->verbs->version : NULL);
+	rv_json_out_key(o, "telemetry");
+	rv_json_out_str(o, rv_eal_telemetry_socket());
 	rv_json_out_key(o, "registered_bytes");
 	rv_json_out_u64(o, rv_budget_used(&n->registrar.registered));
 	rv_json_out_key(o, "registered_bytes_budget");
@@ -62,6 +64,11 @@ void rv_node_put_status(void *user, struct rv_json_out *o)
 	rv_json_out_u64(o, rv_budget_used(&n->registrar.plain));
 	rv_json_out_key(o, "cores");
 	rv_node_put_cores(n, o);
+}
+
+const char *rv_node_core_roles(const struct rv_node_core *c)
+{
+	return c->polling && c->net ? "polling, net" : c->net ? "net" : "polling";
 }
 
 /* Whether it runs on one CPU or on any, how often it looked for work, and for how long it had some. */
@@ -77,9 +84,7 @@ void rv_node_put_cores(void *user, struct rv_json_out *o)
 		rv_json_out_key(o, "core");
 		rv_json_out_u64(o, i);
 		rv_json_out_key(o, "roles");
-		rv_json_out_str(o, c->polling && c->net ? "polling, net"
-				   : c->net             ? "net"
-							: "polling");
+		rv_json_out_str(o, rv_node_core_roles(c));
 		rv_json_out_key(o, "cpu");
 		if (c->cpu == RV_EAL_CPU_ANY)
 			rv_json_out_str(o, "any");

@@ -163,6 +163,7 @@ struct rv_config {
 	struct {
 		struct rv_config_hosts listen; /* one, or none */
 		bool required;
+		bool telemetry;
 	} metrics;
 	struct {
 		enum rv_config_discovery kind;

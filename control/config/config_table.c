@@ -144,6 +144,8 @@ const struct rv_opt rv_opts[] = {
 	 "Address of /metrics, /health and /ready."},
 	{"metrics", "required", RV_OPT_BOOL, 0, "yes", AT(metrics.required), 0, 0, NULL, NULL,
 	 "Refuse to start when that address is taken."},
+	{"metrics", "telemetry", RV_OPT_BOOL, 0, "yes", AT(metrics.telemetry), 0, 0, NULL, NULL,
+	 "Answer on DPDK's telemetry socket, dpdk/rvd/dpdk_telemetry.v2 in runtime_dir."},
 
 	{"discovery", "kind", RV_OPT_WORD, 0, "none", AT(discovery.kind), 0, 0, "none/file/etcd", NULL,
 	 "Where peers are looked up."},

@@ -14,8 +14,10 @@
 #include <rte_version.h>
 
 #include "dataplane/base/check.h"
+#include "dataplane/base/err.h"
 #include "dataplane/base/log.h"
 #include "dataplane/base/units.h"
+#include "dataplane/lcore/eal_dir.h"
 #include "dataplane/lcore/eal_log.h"
 
 #define MAX_REACTORS 63
@@ -40,14 +42,31 @@ static size_t put_cpus(char *out, size_t cap, const cpu_set_t *set)
 	return n;
 }
 
-/* "0@(all),1@(3),2@(all)": lcore 0 is the caller, reactor i is lcore i + 1. */
+/* The CPUs no reactor is pinned to; where there is none, all. */
+static cpu_set_t unpinned(const int *cpu, unsigned nr, const cpu_set_t *all)
+{
+	cpu_set_t rest = *all;
+
+	for (unsigned i = 0; i < nr; i++) {
+		if (cpu[i] != RV_EAL_CPU_ANY)
+			CPU_CLR((size_t)cpu[i], &rest);
+	}
+	return CPU_COUNT(&rest) ? rest : *all;
+}
+
+/*
+ * "0@(rest),1@(3),2@(all)": lcore 0 is the caller, reactor i is lcore i + 1. EAL's own threads go where no lcore is,
+ * and as that is nowhere, where lcore 0 is.
+ */
 static void put_lcores(char *out, size_t cap, const int *cpu, unsigned nr, const cpu_set_t *all)
 {
+	cpu_set_t rest = unpinned(cpu, nr, all);
 	char any[2048];
 	size_t n;
 
-	put_cpus(any, sizeof(any), all);
+	put_cpus(any, sizeof(any), &rest);
 	n = (size_t)snprintf(out, cap, "0@(%s)", any);
+	put_cpus(any, sizeof(any), all);
 	for (unsigned i = 0; i < nr && n < cap; i++) {
 		if (cpu[i] == RV_EAL_CPU_ANY)
 			n += (size_t)snprintf(out + n, cap - n, ",%u@(%s)", i + 1, any);
@@ -56,15 +75,16 @@ static void put_lcores(char *out, size_t cap, const int *cpu, unsigned nr, const
 	}
 }
 
-int rv_eal_start(const int *cpu, unsigned nr)
+/* @param runtime_dir  where telemetry's socket goes; NULL: no telemetry */
+static int init(char *lcores, const char *runtime_dir)
 {
-	static char lcores[8192];
-	char prefix[32];
+	char prefix[32] = RV_EAL_DIR_PREFIX;
+	char *telemetry = runtime_dir ? "--telemetry" : "--no-telemetry";
 	char *argv[] = {"rvd",
 			"--no-pci",
 			"--no-huge",
 			"--no-shconf",
-			"--no-telemetry",
+			telemetry,
 			"-m",
 			"64",
 			"--file-prefix",
@@ -74,6 +94,23 @@ int rv_eal_start(const int *cpu, unsigned nr)
 			"--lcores",
 			lcores,
 			NULL};
+	int rc;
+
+	if (runtime_dir)
+		rv_eal_dir_enter(runtime_dir);
+	else
+		snprintf(prefix, sizeof(prefix), RV_EAL_DIR_PREFIX "-%d", (int)getpid());
+	rc = rte_eal_init((int)RV_ARRAY_NR(argv) - 1, argv);
+	if (runtime_dir)
+		rv_eal_dir_leave();
+	else if (rc >= 0)
+		rmdir(rte_eal_get_runtime_dir()); /* made all the same, and nothing is put there */
+	return rc;
+}
+
+int rv_eal_start(const int *cpu, unsigned nr, const char *runtime_dir)
+{
+	static char lcores[8192];
 	cpu_set_t before;
 	int rc;
 
@@ -83,10 +120,13 @@ int rv_eal_start(const int *cpu, unsigned nr)
 	if (sched_getaffinity(0, sizeof(before), &before))
 		return -errno;
 	put_lcores(lcores, sizeof(lcores), cpu, nr, &before);
-	snprintf(prefix, sizeof(prefix), "rvd-%d", (int)getpid());
+	rc = runtime_dir ? rv_eal_dir_make(runtime_dir) : 0;
+	if (rc)
+		rv_log_warn("telemetry: not served: no socket can be made below %s: %s",
+			    runtime_dir, rv_err_name(rc));
 	rv_eal_log_join();
 	rte_log_set_global_level(rv_log_get_level() >= RV_LOG_DEBUG ? RTE_LOG_INFO : RTE_LOG_ERR);
-	rc = rte_eal_init((int)RV_ARRAY_NR(argv) - 1, argv);
+	rc = init(lcores, rc ? NULL : runtime_dir);
 	sched_setaffinity(0, sizeof(before), &before);
 	if (rc < 0)
 		return -EIO;
@@ -118,6 +158,11 @@ int rv_eal_launch(unsigned i, const char *name, void (*fn)(void *), void *arg)
 void rv_eal_join(unsigned i)
 {
 	rte_eal_wait_lcore(i + 1);
+}
+
+const char *rv_eal_telemetry_socket(void)
+{
+	return rv_eal_dir_socket();
 }
 
 const char *rv_eal_version(void)

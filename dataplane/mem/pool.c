@@ -19,7 +19,7 @@ struct slab {
 
 static void sweep(struct rv_reactor *r, struct rv_task *t);
 static void rested(struct rv_reactor *r, struct rv_task *t);
-static void note_largest(struct rv_reactor *r, struct rv_task *t);
+static void note_free(struct rv_reactor *r, struct rv_task *t);
 static void sweep_in(struct rv_pool *p, uint64_t delay_ns);
 
 void rv_pool_init(struct rv_pool *p, const struct rv_pool_conf *conf)
@@ -31,7 +31,7 @@ void rv_pool_init(struct rv_pool *p, const struct rv_pool_conf *conf)
 	rv_list_init(&p->free_blocks);
 	rv_list_init(&p->slabs);
 	p->sweep.fn = sweep;
-	p->note.fn = note_largest;
+	p->note.fn = note_free;
 }
 
 void rv_pool_fini(struct rv_pool *p)
@@ -67,23 +67,16 @@ static bool same_class(const struct rv_arena_class *a, const struct rv_arena_cla
 	       a->plain == b->plain;
 }
 
-/* What a fragmented pool can still hand out in one piece. O(arenas), so not each time that one changes. */
-static void note_largest(struct rv_reactor *r, struct rv_task *t)
+/* What is free, and how much of it a fragmented pool can hand out in one piece. O(arenas), so not at each change. */
+static void note_free(struct rv_reactor *r, struct rv_task *t)
 {
 	struct rv_pool *p = RV_CONTAINER(t, struct rv_pool, note);
-	uint64_t most = 0;
-	struct rv_list *it;
+	struct rv_pool_stats s = {0};
 
 	(void)r;
-
-	RV_LIST_EACH(it, &p->arenas)
-	{
-		const struct rv_arena *a = RV_LIST_ENTRY(it, struct rv_arena, link);
-
-		if (a->alloc)
-			most = rv_max_u64(most, rv_offset_alloc_largest_gr(a->alloc));
-	}
-	rv_counter_set(&p->largest_free, most * RV_GRANULE);
+	rv_pool_measure(p, &s);
+	rv_counter_set(&p->free_bytes, s.free_bytes);
+	rv_counter_set(&p->largest_free, s.largest_free_bytes);
 }
 
 static void note_soon(struct rv_pool *p)

@@ -111,7 +111,8 @@ struct rv_pool {
 	bool stopped;
 
 	struct rv_counter blocks, used_bytes, resting_blocks;
-	struct rv_counter largest_free; /* bytes that surely fit in one arena; a moment late */
+	struct rv_counter free_bytes;   /* of its arenas; a moment late, as ... */
+	struct rv_counter largest_free; /* ... bytes that surely fit in one arena */
 };
 
 /** @thread init */

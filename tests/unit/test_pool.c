@@ -127,10 +127,12 @@ static void the_first_request_grows_and_is_told_later(void **state)
 	assert_true(rv_arena_registered(w.req.block->arena));
 	assert_int_equal(rv_counter_get(&f.pool.used_bytes), 8192);
 	later(RV_MS(100));
+	assert_int_equal(rv_counter_get(&f.pool.free_bytes), RV_MIB(1) - 8192);
 	assert_in_range(rv_counter_get(&f.pool.largest_free), RV_KIB(900), RV_MIB(1) - 8192);
 	rv_block_drop(w.req.block);
 	later(RV_MS(100));
 	assert_int_equal(rv_counter_get(&f.pool.largest_free), RV_MIB(1));
+	assert_int_equal(rv_counter_get(&f.pool.free_bytes), RV_MIB(1));
 }
 
 static void with_room_a_block_comes_at_once(void **state)
