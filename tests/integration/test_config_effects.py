@@ -61,6 +61,7 @@ PROVED = {
     "local.socket": "integration/test_bad_input.py: ports_and_sockets_in_use_are_named",
     "local.mode": "the_socket_belongs_to_whom_it_should", "local.group": "the_socket_belongs_to_whom_it_should",
     "metrics.listen": "a_metrics_port_that_is_taken", "metrics.required": "a_metrics_port_that_is_taken",
+    "metrics.telemetry": "integration/test_telemetry.py: ",
     "log.level": "integration/test_rvctl.py: ", "log.format": "integration/test_rvctl.py: ",
     "peer.address": "peers_of_the_configuration_are_known", "peer.peer_info": "peers_of_the_configuration_are_known",
     # Refused until there is something behind it.

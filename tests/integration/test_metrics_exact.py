@@ -72,7 +72,7 @@ def test_an_owner_counts_every_answer_and_its_reason():
         rvctl(d, "drain")
         counted("draining", big, ucx)
         got = moved(before, d.metrics())
-        assert got == {PATH % ("chunked", "draining"): 1, 'rvd_leases{kind="chunked"}': 1}, got
+        assert got == {PATH % ("chunked", "draining"): 1, 'rvd_leases{kind="chunked"}': 1, "rvd_ready": -1}, got
 
 
 def test_an_owner_without_rdma_says_that_it_has_none():
