@@ -12,6 +12,7 @@
 #define MANT_NR   (1u << MANT_BITS)
 #define TOP_NR    32
 #define BIN_NR    (TOP_NR * MANT_NR)
+#define SCAN      32u /* ranges of a bin that are looked at */
 
 struct node {
 	uint32_t off, len;
@@ -128,6 +129,33 @@ static uint32_t bin_search(const struct rv_offset_alloc *a, uint32_t b)
 	return top << MANT_BITS | (uint32_t)__builtin_ctz(a->leaf_mask[top]);
 }
 
+/* Of the first free ranges of bin @b the one that fits @len_gr most closely, or NIL. */
+static uint32_t best_of_bin(const struct rv_offset_alloc *a, uint32_t b, uint32_t len_gr)
+{
+	uint32_t best = NIL, n = a->bin[b];
+
+	for (unsigned i = 0; i < SCAN && n != NIL; i++, n = a->node[n].bin_next) {
+		uint32_t len = a->node[n].len;
+
+		if (len >= len_gr && (best == NIL || len < a->node[best].len))
+			best = n;
+		if (len == len_gr)
+			break;
+	}
+	return best;
+}
+
+/* A free range that holds @len_gr, or NIL. A range of just that size hangs in a bin that promises less. */
+static uint32_t find(const struct rv_offset_alloc *a, uint32_t len_gr)
+{
+	uint32_t floor = bin_floor(len_gr), n = best_of_bin(a, floor, len_gr), b;
+
+	if (n != NIL)
+		return n;
+	b = bin_search(a, bin_ceil(len_gr));
+	return b == NIL ? NIL : best_of_bin(a, b, len_gr);
+}
+
 struct rv_offset_alloc *rv_offset_alloc_create(uint32_t size_gr)
 {
 	struct rv_offset_alloc *a = calloc(1, sizeof(*a));
@@ -164,14 +192,13 @@ void rv_offset_alloc_destroy(struct rv_offset_alloc *a)
 
 int rv_offset_alloc_get(struct rv_offset_alloc *a, uint32_t len_gr, struct rv_offset_slice *out)
 {
-	uint32_t b, n, rest;
+	uint32_t n, rest;
 
 	if (!len_gr)
 		return -EINVAL;
-	b = bin_search(a, bin_ceil(len_gr));
-	if (b == NIL)
+	n = find(a, len_gr);
+	if (n == NIL)
 		return -ENOSPC;
-	n = a->bin[b];
 	bin_remove(a, n);
 	a->node[n].used = true;
 	if (a->node[n].len > len_gr) {

@@ -2,8 +2,9 @@
  * offset_alloc.h - suballocate granules of an arena in O(1), without touching the arena's memory.
  *
  * Free ranges hang in 256 bins whose sizes grow like a small float (3 bits of mantissa), so a bin found by
- * two bit scans always fits and wastes at most an eighth. Neighbours merge when freed. The node pool has one
- * node a granule, so it never runs out before the arena does.
+ * two bit scans always fits. Of the first ranges of a bin the closest fit is taken, and the bin below is looked at first:
+ * a hole that a block of the same size left is used again, without splitting and merging. Neighbours merge when freed.
+ * The node pool has one node a granule, so it never runs out before the arena does.
  *
  * @thread owner only   @cost O(1), no allocation after create
  */
