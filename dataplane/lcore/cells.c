@@ -15,7 +15,8 @@ struct rv_port {
 	void *user;
 	struct rv_list local; /* cells to oneself */
 	struct rv_list free;
-	struct rv_cell *cells;
+	struct rv_cell *cells; /* their pages are touched when they are first used */
+	unsigned fresh;        /* never used yet: from here on */
 	int event_fd;
 
 	/* Written by this port's thread, read by every sender. */
@@ -55,10 +56,6 @@ struct rv_mesh *rv_mesh_create(unsigned ports, unsigned cells)
 		if (!p->cells || p->event_fd < 0) {
 			m->ports = i + 1;
 			goto fail;
-		}
-		for (unsigned c = 0; c < cells; c++) {
-			p->cells[c].home = (uint16_t)i;
-			rv_list_push(&p->free, &p->cells[c].link);
 		}
 	}
 	for (unsigned i = 0; i < ports * ports; i++) {
@@ -117,11 +114,18 @@ void *rv_port_user(const struct rv_port *p)
 struct rv_cell *rv_cell_alloc(struct rv_port *p)
 {
 	struct rv_list *l = p->free.prev; /* last freed first: warm in the cache */
+	struct rv_cell *c;
 
-	if (l == &p->free)
+	if (l != &p->free) {
+		rv_list_del(l);
+		return RV_LIST_ENTRY(l, struct rv_cell, link);
+	}
+	if (p->fresh == p->mesh->cells)
 		return NULL;
-	rv_list_del(l);
-	return RV_LIST_ENTRY(l, struct rv_cell, link);
+	c = &p->cells[p->fresh++];
+	c->home = (uint16_t)p->index;
+	rv_list_init(&c->link);
+	return c;
 }
 
 void rv_cell_free(struct rv_port *p, struct rv_cell *c)
