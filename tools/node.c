@@ -287,11 +287,37 @@ static int make_ucx(struct rv_node *n, char *why, size_t cap)
 	return 0;
 }
 
+/* @return 0 or -ENOMEM: what was in force stays */
+static int admit(struct rv_node *n, const struct rv_config *cfg)
+{
+	struct rv_allow_list *l = malloc(sizeof(*l));
+
+	if (!l)
+		return -ENOMEM;
+	*l = (struct rv_allow_list){n->allow_lists, cfg->tcp.allow};
+	n->allow_lists = l;
+	/* release: pairs with the acquire in rv_tcp_allowed(). */
+	atomic_store_explicit(&n->admission.allow, &l->cidrs, memory_order_release);
+	atomic_store_explicit(&n->admission.max_connections, cfg->tcp.max_connections,
+			      memory_order_relaxed);
+	return 0;
+}
+
+static void forget_allow_lists(struct rv_node *n)
+{
+	struct rv_allow_list *l;
+
+	while ((l = n->allow_lists)) {
+		n->allow_lists = l->older;
+		free(l);
+	}
+}
+
 static bool allows(void *user, const struct sockaddr *peer)
 {
 	const struct rv_node *n = user;
 
-	return rv_tcp_allowed(&n->cfg->tcp.allow, peer);
+	return rv_tcp_allowed(&n->admission, peer);
 }
 
 static enum rv_verbs_fence fence_of(enum rv_config_fence fence)
@@ -513,8 +539,7 @@ static int make_messenger(struct rv_node *n)
 		.reactor = &n->net->reactor,
 		.events = rv_messenger_events(),
 		.connect_timeout_ns = n->cfg->tcp.connect_timeout_ns,
-		.max_connections = n->cfg->tcp.max_connections,
-		.allow = &n->cfg->tcp.allow,
+		.admission = &n->admission,
 	};
 
 	memcpy(mc.instance, n->id.instance, sizeof(mc.instance));
@@ -753,6 +778,7 @@ void rv_node_destroy(struct rv_node *n, bool leak)
 		unlink(n->cfg->local.socket);
 	pthread_mutex_destroy(&n->lock);
 	pthread_cond_destroy(&n->changed);
+	forget_allow_lists(n);
 	free(n);
 }
 
@@ -789,6 +815,8 @@ int rv_node_start(struct rv_config *cfg, struct rv_node **out, char *why, size_t
 	pthread_cond_init(&n->changed, NULL);
 	warn_privileges(n);
 	rc = check_hugepages(n, why, why_cap);
+	if (!rc && admit(n, cfg))
+		rc = rv_node_fail(-ENOMEM, why, why_cap, "out of memory");
 	if (!rc)
 		rc = build(n, why, why_cap);
 	if (!rc)
@@ -872,4 +900,7 @@ void rv_node_reload(struct rv_node *n, const struct rv_config *fresh)
 				      memory_order_relaxed);
 	if (n->ucx)
 		rv_ucx_set_idle(n->ucx, fresh->ucx.ep_idle_timeout_ns);
+	if (admit(n, fresh))
+		rv_log_err(
+			"reload: out of memory: tcp.allow and tcp.max_connections stay as they were");
 }

@@ -32,6 +32,12 @@ struct rv_node_core {
 	char name[16];
 };
 
+/* A copy of tcp.allow: other threads read it, so it stays until the node ends. */
+struct rv_allow_list {
+	struct rv_allow_list *older;
+	struct rv_config_cidrs cidrs;
+};
+
 struct rv_node {
 	struct rv_config *cfg; /* written under `lock`, and only what may change while running */
 	struct rv_identity id;
@@ -49,6 +55,8 @@ struct rv_node {
 	struct rv_prompt prompt;
 	struct rv_uring uring;
 	struct rv_tcp_carrier tcp;
+	struct rv_admission admission;
+	struct rv_allow_list *allow_lists; /* all that were ever in force, the newest first */
 	struct rv_messenger *messenger;
 	struct rv_ucx_am *am[RV_MAX_REACTORS]; /* one a polling core; none without UCX */
 	struct rv_local *local;

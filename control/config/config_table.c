@@ -43,11 +43,11 @@ const struct rv_opt rv_opts[] = {
 	 "Addresses to listen on, separated by commas. Port 0 picks a free one."},
 	{"tcp", "advertise", RV_OPT_HOSTS, RV_OPT_AUTO | RV_OPT_NO_PORT, "auto", AT(tcp.advertise), 0, RV_CONFIG_LIST_MAX, NULL, NULL,
 	 "Addresses that peers are told. auto: those listened on, or every interface's for a wildcard."},
-	{"tcp", "max_connections", RV_OPT_U32, 0, "16384", AT(tcp.max_connections), 1, 1048576, NULL, NULL,
+	{"tcp", "max_connections", RV_OPT_U32, RV_OPT_LIVE, "16384", AT(tcp.max_connections), 1, 1048576, NULL, NULL,
 	 "Connections open at once, dialed ones included."},
 	{"tcp", "connect_timeout", RV_OPT_NS, 0, "5s", AT(tcp.connect_timeout_ns), RV_MS(1), RV_SEC(3600), NULL, NULL,
 	 "How long a dialed connection may take to be established."},
-	{"tcp", "allow", RV_OPT_CIDRS, RV_OPT_ALL, "all", AT(tcp.allow), 0, 0, NULL, NULL,
+	{"tcp", "allow", RV_OPT_CIDRS, RV_OPT_ALL | RV_OPT_LIVE, "all", AT(tcp.allow), 0, 0, NULL, NULL,
 	 "Networks whose connections are accepted: 10.0.0.0/8, fd00::/8."},
 
 	{"ucx", "enabled", RV_OPT_WORD, 0, "auto", AT(ucx.enabled), 0, 0, SWITCH, NULL,

@@ -212,8 +212,10 @@ static struct rv_link *dial(struct rv_carrier *carrier, const char *host, uint16
 
 static const struct rv_carrier_ops carrier_ops = {.dial = dial};
 
-bool rv_tcp_allowed(const struct rv_config_cidrs *allow, const struct sockaddr *peer)
+bool rv_tcp_allowed(const struct rv_admission *a, const struct sockaddr *peer)
 {
+	/* acquire: pairs with the release of whoever made the list. */
+	const struct rv_config_cidrs *allow = atomic_load_explicit(&a->allow, memory_order_acquire);
 	const void *ip;
 
 	if (peer->sa_family == AF_INET)
@@ -231,8 +233,10 @@ static void accepted(void *user, int fd)
 	struct tcp_link *t = NULL;
 
 	if (getpeername(fd, (struct sockaddr *)&peer, &len) ||
-	    !rv_tcp_allowed(c->conf.allow, (struct sockaddr *)&peer) ||
-	    rv_counter_get(&c->connections) >= c->conf.max_connections ||
+	    !rv_tcp_allowed(c->conf.admission, (struct sockaddr *)&peer) ||
+	    rv_counter_get(&c->connections) >=
+		    atomic_load_explicit(&c->conf.admission->max_connections,
+					 memory_order_relaxed) ||
 	    !(t = link_new(c, false))) {
 		rv_counter_add(&c->refused, 1);
 		close(fd);

@@ -15,14 +15,19 @@
 
 #define RV_TCP_LISTENERS 8
 
+/** Who may connect, and how many: the owner's, who may change it while connections come. */
+struct rv_admission {
+	_Atomic(const struct rv_config_cidrs *) allow; /* lists that were in force stay readable */
+	_Atomic uint32_t max_connections;
+};
+
 struct rv_tcp_conf {
 	struct rv_uring *ring;
 	struct rv_reactor *reactor;
 	const struct rv_carrier_events *events;
 	void *user;
 	uint64_t connect_timeout_ns;
-	uint32_t max_connections;
-	const struct rv_config_cidrs *allow; /* who may connect; borrowed */
+	const struct rv_admission *admission; /* borrowed */
 };
 
 struct rv_tcp_carrier {
@@ -39,8 +44,8 @@ void rv_tcp_carrier_init(struct rv_tcp_carrier *t, const struct rv_tcp_conf *con
 /** Serve a socket of rv_listen_tcp(). @return 0 or -ENOSPC */
 int rv_tcp_carrier_listen(struct rv_tcp_carrier *t, int fd);
 
-/** Is an address in one of the ranges, or is there none? @thread any */
-bool rv_tcp_allowed(const struct rv_config_cidrs *allow, const struct sockaddr *peer);
+/** Is an address in one of the ranges in force, or is there none? @thread any */
+bool rv_tcp_allowed(const struct rv_admission *a, const struct sockaddr *peer);
 
 /** Accept no more. */
 void rv_tcp_carrier_stop_listening(struct rv_tcp_carrier *t);

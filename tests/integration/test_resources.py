@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """What a daemon costs, and what it does with less than it would like."""
 import pwd
+import signal
+import tempfile
 
 from rawpeer import *
 from rvdtest import *
@@ -142,6 +144,44 @@ def test_only_allowed_addresses_are_served():
     with Daemon("a", tcp__allow="10.0.0.0/8, 127.0.0.0/8") as d:
         assert RawPeer(d.tcp).call("_list_handlers")[0]
         assert d.stop() == 0
+
+
+def test_a_reload_changes_who_may_connect_and_leaves_connections_alone():
+    with tempfile.TemporaryDirectory() as tmp:
+        f = os.path.join(tmp, "rvd.conf")
+
+        def reload(allow, most):
+            open(f, "w").write("[tcp]\nallow = %s\nmax_connections = %d\n" % (allow, most))
+            d.proc.send_signal(signal.SIGHUP)
+
+        def lets_in():
+            p = RawPeer(d.tcp)
+            try:
+                return p.call("_list_handlers")[0]
+            except (EOFError, ConnectionError):
+                return False
+            finally:
+                p.close()
+        open(f, "w").write("[tcp]\nallow = all\n")
+        d = Daemon("a", wait=False)
+        d.kill()
+        d.args[1:1] = ["-c", f]
+        d.restart()
+        try:
+            old = RawPeer(d.tcp)
+            assert old.call("_list_handlers")[0] and lets_in()
+            reload("10.0.0.0/8", 100)
+            eventually(lambda: not lets_in(), what="the new list")
+            assert old.call("_list_handlers")[0], "who was there was put out"
+            reload("127.0.0.0/8", 1)
+            time.sleep(0.2)
+            assert not lets_in(), "one connection is all there may be"
+            reload("127.0.0.0/8", 2)
+            eventually(lets_in, what="room for two")
+            assert "restart" not in d.text().split("serves as worker")[-1], d.text()
+            assert d.stop() == 0
+        finally:
+            d.close()
 
 
 def test_as_nobody_with_little_memlock_it_serves_and_says_what_is_missing():

@@ -85,21 +85,21 @@ def test_every_command_and_its_json():
 def test_cores_and_config_say_what_is_in_force():
     with tempfile.TemporaryDirectory() as tmp:
         f = os.path.join(tmp, "rvd.conf")
-        open(f, "w").write("[log]\nlevel = info\n[tcp]\nmax_connections = 50\n")
+        open(f, "w").write("[log]\nlevel = info\n[tcp]\nconnect_timeout = 3s\n")
         with Daemon("a") as d:
             d.kill()
             d.args[1:1] = ["-c", f]
             d.restart()
             option = lambda key: [(o["value"], o["origin"]) for o in json.loads(rvctl(d, "config", "--json")[1])["config"]
                                   if o["key"] == key][0]
-            assert option("tcp.max_connections") == ("50", f + ":4")
+            assert option("tcp.connect_timeout") == ("3s", f + ":4")
             assert option("ucx.net_devices") == (None, "default") and option("node.name") == ("a", "-s")
             # A reload adopts what may change, shows it, and names the rest.
-            open(f, "w").write("[tcp]\nmax_connections = 60\n[log]\nformat = json\n")
+            open(f, "w").write("[tcp]\nconnect_timeout = 4s\n[log]\nformat = json\n")
             d.proc.send_signal(signal.SIGHUP)
             eventually(lambda: option("log.format") == ("json", f + ":4"), what="the reload")
-            assert option("tcp.max_connections") == ("50", f + ":4")
-            assert "tcp.max_connections has changed and needs a restart" in d.text()
+            assert option("tcp.connect_timeout") == ("3s", f + ":4")
+            assert "tcp.connect_timeout has changed and needs a restart" in d.text()
             # What an operator changes is shown with its cause.
             assert rvctl(d, "log-level", "warn")[0] == 0 and option("log.level") == ("warn", "rvctl log-level")
             assert rvctl(d, "kill-switch", "on")[0] == 0 and option("rendezvous.enabled") == ("no", "rvctl kill-switch")

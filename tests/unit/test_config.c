@@ -548,12 +548,12 @@ static void a_difference_says_whether_it_needs_a_restart(void **state)
 	(void)state;
 	assert_int_equal(rv_config_defaults(&other), 0);
 	assert_int_equal(
-		load("[log]\nlevel = warn\n[tcp]\nmax_connections = 5\nconnect_timeout = 5000ms\n"),
+		load("[log]\nlevel = warn\n[tcp]\nmax_connections = 5\nconnect_timeout = 4000ms\n"),
 		0);
 	assert_int_equal(rv_config_finish(&cfg, &sink), 0);
 	assert_int_equal(rv_config_finish(&other, &sink), 0);
-	assert_int_equal(rv_config_diff(&other, &cfg, see_change, NULL), 2);
-	assert_string_equal(said, "tcp.max_connections 0\nlog.level 1\n");
+	assert_int_equal(rv_config_diff(&other, &cfg, see_change, NULL), 3);
+	assert_string_equal(said, "tcp.max_connections 1\ntcp.connect_timeout 0\nlog.level 1\n");
 	rv_config_fini(&other);
 }
 
@@ -572,23 +572,25 @@ static void see_option(void *user, const char *section, const char *key, const c
 static void a_running_daemon_adopts_what_needs_no_restart(void **state)
 {
 	const char *level[5] = {"log", "level", "debug", "t.conf:2"};
-	const char *conns[5] = {"tcp", "max_connections", "16384", "default"};
+	const char *conns[5] = {"tcp", "connect_timeout", "5s", "default"};
 	struct rv_config running;
 
 	(void)state;
 	assert_int_equal(rv_config_defaults(&running), 0);
-	assert_int_equal(load("[log]\nlevel = debug\n[tcp]\nmax_connections = 5\n"), 0);
+	assert_int_equal(
+		load("[log]\nlevel = debug\n[tcp]\nconnect_timeout = 4s\nallow = ::1/128\n"), 0);
 	assert_int_equal(rv_config_finish(&cfg, &sink), 0);
 	assert_int_equal(rv_config_finish(&running, &sink), 0);
 	rv_config_adopt(&running, &cfg);
 	assert_int_equal(running.log.level, RV_LOG_DEBUG);
-	assert_int_equal(running.tcp.max_connections, 16384);
+	assert_int_equal(running.tcp.connect_timeout_ns, RV_SEC(5));
+	assert_int_equal(running.tcp.allow.nr, 1);
 	rv_config_each(&running, see_option, level);
 	rv_config_each(&running, see_option, conns);
 	assert_non_null(level[4]);
 	assert_non_null(conns[4]);
 	assert_int_equal(rv_config_diff(&running, &cfg, see_change, NULL), 1);
-	assert_string_equal(said, "tcp.max_connections 0\n");
+	assert_string_equal(said, "tcp.connect_timeout 0\n");
 	rv_config_fini(&running);
 }
 
