@@ -178,7 +178,8 @@ static bool bind_it(struct loop *l)
 	status = post(l, l->owner, &wr);
 	if (status)
 		return say(l, "binding a window: %s",
-			   status < 0 ? "no answer" : ibv_wc_status_str(status));
+			   status < 0 ? "no answer"
+				      : ibv_wc_status_str((enum ibv_wc_status)status));
 	l->mw->rkey = wr.bind_mw.rkey;
 	return true;
 }
@@ -221,7 +222,8 @@ static bool reads_inside(struct loop *l)
 
 	if (status)
 		return say(l, "reading in a window: %s",
-			   status < 0 ? "no answer" : ibv_wc_status_str(status));
+			   status < 0 ? "no answer"
+				      : ibv_wc_status_str((enum ibv_wc_status)status));
 	for (unsigned i = 0; i < 16; i++) {
 		if (got[i] != byte_at(PAGE + i))
 			return say(l, "reading in a window: wrong bytes");
@@ -265,8 +267,9 @@ static bool open_loop(struct loop *l)
 
 static void close_loop(struct loop *l)
 {
-	bool gone = (!l->src || !ibv_dereg_mr(l->src)) & (!l->dst || !ibv_dereg_mr(l->dst));
+	bool gone = !l->src || !ibv_dereg_mr(l->src);
 
+	gone &= !l->dst || !ibv_dereg_mr(l->dst);
 	gone &= !l->cq || !ibv_destroy_cq(l->cq);
 	gone &= !l->pd || !ibv_dealloc_pd(l->pd);
 	if (gone)
