@@ -152,13 +152,44 @@ static void add_core(struct rv_node *n, bool polling, bool net, int cpu)
 	n->core_nr++;
 }
 
+/* The kernel knows: a CPU may be absent, offline, or not in the control group's set. */
+static bool cpu_can_be_had(int cpu)
+{
+	cpu_set_t before, one;
+	bool ok;
+
+	if (sched_getaffinity(0, sizeof(before), &before))
+		return true;
+	CPU_ZERO(&one);
+	CPU_SET((size_t)cpu, &one);
+	ok = sched_setaffinity(0, sizeof(one), &one) == 0;
+	sched_setaffinity(0, sizeof(before), &before);
+	return ok;
+}
+
+static int check_cpus(const char *key, const struct rv_config_cpus *list, char *why, size_t cap)
+{
+	for (unsigned i = 0; !list->is_auto && i < list->nr; i++)
+		if (!cpu_can_be_had(list->cpu[i]))
+			return rv_node_fail(
+				-EINVAL, why, cap,
+				"cores.%s: CPU %u is not there, or not for this process", key,
+				list->cpu[i]);
+	return 0;
+}
+
 /* `auto` pins only when it polls without end; an explicit list always does. */
 static int choose_cores(struct rv_node *n, char *why, size_t cap)
 {
 	const struct rv_config_cpus *p = &n->cfg->cores.polling, *u = &n->cfg->cores.uring;
 	unsigned polling = p->is_auto ? 1 : p->nr;
 	bool apart = u->is_auto ? usable_cpus() >= 4 : true;
+	int rc = check_cpus("polling", p, why, cap);
 
+	if (!rc)
+		rc = check_cpus("uring", u, why, cap);
+	if (rc)
+		return rc;
 	if (polling > RV_MAX_REACTORS - 1)
 		return rv_node_fail(-EINVAL, why, cap, "cores.polling: at most %u cores",
 				    RV_MAX_REACTORS - 1);

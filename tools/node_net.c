@@ -1,8 +1,10 @@
 /*
  * What the starting thread asks of the net core, by message.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "control/json/peer_info.h"
 #include "dataplane/base/clock.h"
@@ -22,18 +24,19 @@ static void peer_connected(void *ctx, const struct rv_connect_result *r)
 	const struct rv_config_peer *p = ctx;
 
 	if (r->rc)
-		rv_log_warn("peer %s: %s", p->name, r->why);
+		rv_log_warn("peer %s: %s; it is not tried again: rvctl peer-add %s %s:%u", p->name,
+			    r->why, p->name, p->address.host, p->address.port);
 	else if (!r->told)
-		rv_log_warn(
-			"peer %s: the node there does not say who it is: give its peer_info file",
-			p->name);
+		rv_log_warn("peer %s: the node there does not say who it is, or is this one: give "
+			    "its peer_info file",
+			    p->name);
 }
 
 static void add_peer_file(struct rv_node *n, const struct rv_config_peer *p)
 {
 	FILE *f = fopen(p->peer_info, "re");
 	uint8_t *buf = malloc(RV_ADDRESS_MAX * 6u);
-	const char *why = "cannot be read";
+	const char *why = f ? "it is empty, or cannot be read" : strerrordesc_np(errno);
 	uint64_t worker;
 	size_t len = f && buf ? fread(buf, 1, RV_ADDRESS_MAX * 6u, f) : 0;
 
@@ -70,7 +73,8 @@ void rv_node_drain(void *user)
 	struct rv_node *n = user;
 	struct rv_port *port = n->net->reactor.port;
 
-	rv_log_info("drain: no new work from now on");
+	if (!rv_messenger_is_draining(n->messenger))
+		rv_log_info("drain: no new work from now on");
 	rv_metrics_set_ready(&n->metrics, false);
 	for (unsigned i = 0; i < n->engines.nr; i++) {
 		struct rv_cell *c = rv_cell_alloc(port);

@@ -23,6 +23,7 @@ enum { EXIT_RUNTIME = 1, EXIT_USAGE = 2, EXIT_CUT = 3 };
 
 struct args {
 	const char *file;
+	const char *read; /* the file that was read; NULL: none */
 	const char *option[128];
 	unsigned option_nr;
 	bool check, print, help_config;
@@ -31,24 +32,52 @@ struct args {
 /* Complaints that fail, counted; warnings are printed the same way. */
 struct complaints {
 	unsigned errors;
+	bool log; /* the daemon runs: its log is where they are looked for */
 };
 
-static void usage(FILE *to)
+static const char usage[] =
+	"usage: rvd [-c FILE] [-s SECTION.KEY=VALUE]... [--check-config] [--print-config]\n"
+	"           [--help-config] [-V] [-h]\n"
+	"\n"
+	"  -c, --config FILE    configuration (/etc/rvd/rvd.conf, if it is there; as\n"
+	"                       another user than root $XDG_CONFIG_HOME/rvd/rvd.conf)\n"
+	"  -s SECTION.KEY=VALUE one setting; before it comes RVD_<SECTION>_<KEY> of the\n"
+	"                       environment, before that the file\n"
+	"      --socket PATH    the same as -s local.socket=PATH (else RVD_SOCKET)\n"
+	"      --check-config   say what is wrong with the configuration, or nothing;\n"
+	"                       devices, ports, files and groups show at the start only\n"
+	"      --print-config   print each setting with where it came from\n"
+	"      --help-config    print every key with its default and what it means\n"
+	"  -V, --version        print the version\n"
+	"  -h, --help           print this help\n"
+	"\n"
+	"It stays in the foreground and logs to stderr. SIGTERM, SIGINT: drain and stop,\n"
+	"at the second one at once; SIGHUP: read the configuration again.\n"
+	"\n"
+	"exit: 0 drained; 1 failed; 2 usage or configuration, nothing was started;\n"
+	"      3 stopped, but something was cut\n";
+
+static int wrong(const char *what, const char *word)
 {
-	fprintf(to,
-		"usage: rvd [-c FILE] [-s SECTION.KEY=VALUE]... [--check-config] [--print-config] [--help-config] "
-		"[-V] [-h]\n");
+	fprintf(stderr, "rvd: %s %s. See rvd --help\n", what, word);
+	return EXIT_USAGE;
 }
 
 static void complain(void *user, const char *file, int line, const char *text)
 {
 	struct complaints *c = user;
+	bool error = strncmp(text, "warning: ", 9) != 0;
+	char at[16] = "";
 
-	c->errors += strncmp(text, "warning: ", 9) != 0;
+	c->errors += error;
 	if (line)
-		fprintf(stderr, "%s:%d: %s\n", file, line, text);
+		snprintf(at, sizeof(at), ":%d", line);
+	if (c->log && error)
+		rv_log_err("config: %s%s: %s", file, at, text);
+	else if (c->log)
+		rv_log_warn("config: %s%s: %s", file, at, text + 9);
 	else
-		fprintf(stderr, "%s: %s\n", file, text);
+		fprintf(stderr, "%s%s: %s\n", file, at, text);
 }
 
 /* @return -1 to go on, else the exit code */
@@ -61,9 +90,10 @@ static int parse_args(int argc, char **argv, struct args *a)
 		{"config", required_argument, NULL, 'c'}, {NULL, 0, NULL, 0},
 	};
 	static char socket_option[1200];
-	int o;
+	int o, at = optind;
 
-	while ((o = getopt_long(argc, argv, "c:s:Vh", longs, NULL)) != -1) {
+	opterr = 0; /* one line, with a way out */
+	for (; (o = getopt_long(argc, argv, "+:c:s:Vh", longs, NULL)) != -1; at = optind) {
 		switch (o) {
 		case 'c':
 			a->file = optarg;
@@ -73,10 +103,8 @@ static int parse_args(int argc, char **argv, struct args *a)
 			optarg = socket_option;
 			/* fall through */
 		case 's':
-			if (a->option_nr == sizeof(a->option) / sizeof(a->option[0])) {
-				fprintf(stderr, "rvd: too many -s\n");
-				return EXIT_USAGE;
-			}
+			if (a->option_nr == sizeof(a->option) / sizeof(a->option[0]))
+				return wrong("there are too many -s before", optarg);
 			a->option[a->option_nr++] = optarg;
 			break;
 		case 1:
@@ -92,27 +120,23 @@ static int parse_args(int argc, char **argv, struct args *a)
 			printf("rvd %s\n", RV_VERSION);
 			return 0;
 		case 'h':
-			usage(stdout);
+			fputs(usage, stdout);
 			return 0;
+		case ':':
+			return wrong("a value is missing after", argv[at]);
 		default:
-			usage(stderr);
-			return EXIT_USAGE;
+			return wrong("there is no option", argv[at]);
 		}
 	}
-	if (optind < argc) {
-		fprintf(stderr, "rvd: unexpected argument: %s\n", argv[optind]);
-		usage(stderr);
-		return EXIT_USAGE;
-	}
-	return -1;
+	return optind < argc ? wrong("there is no argument", argv[optind]) : -1;
 }
 
-/* @return 0, or the exit code; every complaint has been printed */
-static int load(const struct args *a, struct rv_config *cfg)
+/* @return 0, or the exit code; every complaint has been printed, or logged */
+static int load(struct args *a, struct rv_config *cfg, bool log)
 {
-	struct complaints c = {0};
+	static struct rv_config_dirs dirs; /* a->read may be in it */
+	struct complaints c = {.log = log};
 	struct rv_config_sink sink = {complain, &c};
-	struct rv_config_dirs dirs;
 	const char *file = a->file;
 	const char *sock = getenv("RVD_SOCKET");
 	char option[1200];
@@ -127,9 +151,10 @@ static int load(const struct args *a, struct rv_config *cfg)
 		file = dirs.config_file;
 	rc = file ? rv_config_load_file(cfg, file, &sink) : 0;
 	if (rc && !c.errors) {
-		fprintf(stderr, "%s: %s\n", file, strerrordesc_np(-rc));
+		complain(&c, file, 0, strerrordesc_np(-rc));
 		return EXIT_USAGE;
 	}
+	a->read = file;
 	rv_config_apply_env(cfg, environ, &sink);
 	if (sock && *sock) {
 		snprintf(option, sizeof(option), "local.socket=%s", sock);
@@ -165,7 +190,7 @@ static void notify(const char *state)
 
 static void changed(void *user, const char *section, const char *key, bool live)
 {
-	(void)user;
+	++*(unsigned *)user;
 	if (live)
 		rv_log_info("config: %s.%s has changed", section, key);
 	else
@@ -179,16 +204,19 @@ static void apply_log(const struct rv_config *cfg)
 }
 
 /* Read again; what may change while running is applied, the rest is named. */
-static void reload(const struct args *a, const struct rv_config *running, struct rv_node *node)
+static void reload(struct args *a, const struct rv_config *running, struct rv_node *node)
 {
 	struct rv_config *fresh = calloc(1, sizeof(*fresh));
+	unsigned changes = 0;
 
-	if (!fresh || load(a, fresh)) {
-		rv_log_err("config: not reloaded: the file has errors");
+	if (!fresh || load(a, fresh, true)) {
+		rv_log_err("config: not reloaded: all settings stay as they are");
 		free(fresh);
 		return;
 	}
-	rv_config_diff(running, fresh, changed, NULL);
+	rv_config_diff(running, fresh, changed, &changes);
+	if (!changes)
+		rv_log_info("config: read again, nothing has changed");
 	rv_node_reload(node, fresh);
 	rv_config_fini(fresh);
 	free(fresh);
@@ -230,7 +258,7 @@ static int next_signal(const sigset_t *wait, struct rv_node *node)
 	}
 }
 
-static int serve(const struct args *a, struct rv_config *cfg)
+static int serve(struct args *a, struct rv_config *cfg)
 {
 	sigset_t wait, ends;
 	struct rv_node_end end;
@@ -247,6 +275,8 @@ static int serve(const struct args *a, struct rv_config *cfg)
 	sigprocmask(SIG_BLOCK, &wait, NULL);
 	signal(SIGPIPE, SIG_IGN);
 
+	rv_log_info("rvd: version %s, %s%s", RV_VERSION,
+		    a->read ? "configuration " : "no configuration file", a->read ? a->read : "");
 	rc = rv_node_start(cfg, &node, why, sizeof(why));
 	if (rc) {
 		rv_log_err("%s", why);
@@ -277,7 +307,7 @@ int main(int argc, char **argv)
 		free(cfg);
 		return 0;
 	}
-	rc = load(&a, cfg);
+	rc = load(&a, cfg, false);
 	if (!rc && a.print)
 		rv_config_print(cfg, stdout);
 	if (!rc && !a.check && !a.print) {

@@ -3,6 +3,7 @@
 #include <ini.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "control/config/config_impl.h"
 #include "dataplane/base/err.h"
@@ -224,11 +225,14 @@ int rv_config_load_stream(struct rv_config *cfg, FILE *f, const char *name,
 int rv_config_load_file(struct rv_config *cfg, const char *path, const struct rv_config_sink *sink)
 {
 	FILE *f = fopen(path, "re");
+	struct stat st;
 	int rc;
 
 	if (!f)
 		return -errno;
-	rc = rv_config_load_stream(cfg, f, path, sink);
+	rc = fstat(fileno(f), &st) == 0 && S_ISDIR(st.st_mode)
+		     ? -EISDIR
+		     : rv_config_load_stream(cfg, f, path, sink);
 	fclose(f);
 	return rc;
 }

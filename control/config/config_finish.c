@@ -1,3 +1,4 @@
+#include <arpa/inet.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -206,6 +207,27 @@ static int check_socket(const struct rv_config *cfg, const struct rv_config_sink
 			   "local.socket: a UNIX socket's path has at most 107 characters");
 }
 
+/* A listener takes addresses, no names. */
+static int check_listen(const struct rv_config *cfg, const struct rv_config_sink *sink,
+			const char *section, const struct rv_config_hosts *listen)
+{
+	char text[RV_CONFIG_HOST_MAX + 160];
+	struct in6_addr ip;
+
+	for (unsigned i = 0; i < listen->nr; i++) {
+		const char *host = listen->at[i].host;
+
+		if (inet_pton(AF_INET, host, &ip) == 1 || inet_pton(AF_INET6, host, &ip) == 1)
+			continue;
+		snprintf(
+			text, sizeof(text),
+			"%s.listen: \"%s\" is a name: write the address, 127.0.0.1:7471 or [::1]:7471",
+			section, host);
+		return complain_at(cfg, sink, section, "listen", text);
+	}
+	return 0;
+}
+
 static int check_discovery(const struct rv_config *cfg, const struct rv_config_sink *sink)
 {
 	if (cfg->discovery.kind != RV_CONFIG_DISCOVERY_NONE)
@@ -243,6 +265,9 @@ int rv_config_finish(struct rv_config *cfg, const struct rv_config_sink *sink)
 	check_order(cfg, sink);
 	check_sizes(cfg, sink);
 	if (check_arenas(cfg, sink) || check_socket(cfg, sink))
+		rc = -EINVAL;
+	if (check_listen(cfg, sink, "tcp", &cfg->tcp.listen) ||
+	    check_listen(cfg, sink, "metrics", &cfg->metrics.listen))
 		rc = -EINVAL;
 	if (check_discovery(cfg, sink))
 		rc = -EINVAL;

@@ -416,8 +416,7 @@ static void start_op(struct pending *p)
 	else if (p->rq.worker == p->s->local->conf.worker)
 		start_here(p);
 	else if (p->op == RV_LOCAL_DROP)
-		rv_pending_refuse(p, -EINVAL,
-				  "only the owner drops: that handle is another node's");
+		rv_pending_refuse(p, -EINVAL, "only its owner drops a slot: run rvctl drop there");
 	else
 		start_there(p, p->rq.lease_id);
 }
@@ -434,8 +433,9 @@ static void connected(void *ctx, const struct rv_connect_result *r)
 	} else if (p->op != RV_LOCAL_PEER_ADD) {
 		start_op(p);
 	} else if (!r->told) {
-		rv_pending_refuse(p, -ENOTSUP,
-				  "the node there does not say who it is: give its PeerInfo file");
+		rv_pending_refuse(
+			p, -ENOTSUP,
+			"the node there does not say who it is, or is this one: give its PeerInfo file");
 	} else {
 		rv_session_reply(p->s, &rep, p->op, NULL, 0, -1);
 		rv_pending_end(p);

@@ -236,10 +236,17 @@ def test_configuration_and_command_line():
         assert rc == 2 and "%s:2: " % f in err and "name" in err and "%s:4: " % f in err, err
         rc, _, err = run_rvd("-c", os.path.join(tmp, "absent"))
         assert rc == 2 and len(err.strip().splitlines()) == 1, err
-        rc, _, err = run_rvd("--nonsense")
-        assert rc == 2
-        rc, _, err = run_rvd("extra")
-        assert rc == 2
+        rc, _, err = run_rvd("-c", tmp)
+        assert rc == 2 and err == tmp + ": Is a directory\n", err
+        for args in (["--nonsense"], ["-x"], ["extra"], ["-c"], ["--check-config", "extra"]):
+            rc, _, err = run_rvd(*args)
+            assert rc == 2 and len(err.splitlines()) == 1 and args[-1] in err and "rvd --help" in err, (args, err)
+        rc, out, err = run_rvd("--help")
+        assert rc == 0 and "--check-config" in out and "exit:" in out and not [l for l in out.splitlines() if len(l) > 80], out
+        for key in ("polling", "uring"):
+            rc, out, err = run_rvd("-s", "cores.%s=1023" % key, "-s", "node.state_dir=" + tmp, "-s", "metrics.listen=none",
+                                   "-s", "tcp.listen=127.0.0.1:0", "-s", "local.socket=%s/s" % tmp)
+            assert rc == 2 and not out and "cores.%s: CPU 1023 " % key in err.splitlines()[-1] and "EAL" not in err, (out, err)
         rc, _, err = run_rvd("-s", "tcp.listen=127.0.0.1:99999")
         assert rc == 2, err
         rc, out, _ = run_rvd("-V")

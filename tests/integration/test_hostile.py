@@ -200,7 +200,7 @@ def test_a_reload_leaves_the_operators_kill_switch_alone():
             state = lambda: json.loads(rvctl(d, "kill-switch", "status", "--json")[1])["kill_switch"]
             assert rvctl(d, "kill-switch", "on")[0] == 0
             d.proc.send_signal(signal.SIGHUP)
-            time.sleep(0.5)
+            eventually(lambda: "config: read again, nothing has changed" in d.text(), what="the reload")
             assert state() is True
             open(f, "w").write("[rendezvous]\nenabled = no\n")
             d.proc.send_signal(signal.SIGHUP)

@@ -117,7 +117,7 @@ static void a_file_is_read(void **state)
 	assert_int_equal(
 		load("\xef\xbb\xbf# comment\n; comment\n\n"
 		     "[cores]\npolling = 2-5,8   # behind\nuring = 1 ; behind\nidle = POLL\r\n"
-		     "[tcp]\nlisten=127.0.0.1:7471, [::1]:0 , node-7:99\nadvertise = 10.0.0.1, [fd00::1]:5\n"
+		     "[tcp]\nlisten=127.0.0.1:7471, [::1]:0 , 192.0.2.7:99\nadvertise = 10.0.0.1, [fd00::1]:5\n"
 		     "allow = 10.0.0.0/8,fd00::/8,192.168.1.7\n"
 		     "[ucx]\nenabled = off\nep_idle_timeout = 2m\ntls = rc_v,ud_v\n"
 		     "[verbs]\ngid_index = 3\ndevice = rxe0\n"
@@ -137,7 +137,7 @@ static void a_file_is_read(void **state)
 	assert_int_equal(cfg.tcp.listen.nr, 3);
 	assert_string_equal(cfg.tcp.listen.at[1].host, "::1");
 	assert_int_equal(cfg.tcp.listen.at[1].port, 0);
-	assert_string_equal(cfg.tcp.listen.at[2].host, "node-7");
+	assert_string_equal(cfg.tcp.listen.at[2].host, "192.0.2.7");
 	assert_int_equal(cfg.tcp.advertise.nr, 2);
 	assert_int_equal(cfg.tcp.advertise.at[0].port, 0);
 	assert_int_equal(cfg.tcp.advertise.at[1].port, 5);
@@ -327,6 +327,7 @@ static void a_missing_file_is_no_complaint(void **state)
 {
 	(void)state;
 	assert_int_equal(rv_config_load_file(&cfg, "/nonexistent/rvd.conf", &sink), -ENOENT);
+	assert_int_equal(rv_config_load_file(&cfg, "/", &sink), -EISDIR);
 	assert_string_equal(said, "");
 }
 
@@ -419,6 +420,11 @@ static const struct {
 	{"[memory]\ninitial_arena_bytes = 2G\nregistered_bytes_budget = 8G\n", -EINVAL,
 	 "t.conf:2: memory.initial_arena_bytes is above memory.max_arena_bytes\n"},
 	{"[verbs]\nfence = window\n", 0, ""},
+	{"[tcp]\nlisten = 0.0.0.0:1, [::]:1\n[metrics]\nlisten = [::1]:0\n", 0, ""},
+	{"[tcp]\nlisten = 127.0.0.1:1, node-7:99\n", -EINVAL,
+	 "t.conf:2: tcp.listen: \"node-7\" is a name: write the address, "},
+	{"[metrics]\nlisten = localhost:0\n", -EINVAL,
+	 "t.conf:2: metrics.listen: \"localhost\" is a name: "},
 	{"[discovery]\nkind = file\n", -EINVAL,
 	 "t.conf:2: discovery.kind: this version has no discovery"},
 	{"[peer \"a\"]\n", -EINVAL, "t.conf:1: peer \"a\" needs address or peer_info\n"},
