@@ -62,6 +62,8 @@ void rv_node_put_status(void *user, struct rv_json_out *o)
 	rv_json_out_u64(o, rv_budget_limit(&n->registrar.registered));
 	rv_json_out_key(o, "plain_bytes");
 	rv_json_out_u64(o, rv_budget_used(&n->registrar.plain));
+	rv_json_out_key(o, "plain_bytes_budget");
+	rv_json_out_u64(o, rv_budget_limit(&n->registrar.plain));
 	rv_json_out_key(o, "cores");
 	rv_node_put_cores(n, o);
 }

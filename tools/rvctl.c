@@ -46,14 +46,13 @@ static const struct option_row {
 	const char *name, *letter, *value, *help;
 } options[OPTIONS] = {
 	[OPT_SOCKET] = {"--socket", NULL, "PATH",
-			"the daemon's socket (else RVD_SOCKET, else the default)"},
+			"daemon's socket (else RVD_SOCKET, else the default)"},
 	[OPT_JSON] = {"--json", NULL, NULL, "print JSON, for scripts"},
 	[OPT_HELP] = {"--help", "-h", NULL, "print this help"},
 	[OPT_VERSION] = {"--version", "-V", NULL, "print the version"},
 	[OPT_OUT] = {"--output", "-o", "FILE", "write there; - is stdout"},
 	[OPT_PLAIN] = {"--plain", NULL, NULL, "into plain memory: fetched in chunks"},
-	[OPT_REGION] = {"--region", NULL, NULL,
-			"in memory of its own, registered where it is and handed over"},
+	[OPT_REGION] = {"--region", NULL, NULL, "into memory of its own: fetched in chunks"},
 	[OPT_PINNED] = {"--pinned", NULL, NULL,
 			"into registered memory: fetched by RDMA (default)"},
 	[OPT_TTL] = {"--ttl", NULL, "D", "the slot's life: 500us, 250ms, 30s, 1h, none"},
@@ -64,7 +63,7 @@ static const struct option_row {
 			 "end the lease and release a reference (default)"},
 	[OPT_KEEP] = {"--keep", NULL, NULL, "keep the lease, and print it"},
 	[OPT_PATH] = {"--path", NULL, "any|rdma|chunked", "how the bytes may come (any)"},
-	[OPT_TIMEOUT] = {"--timeout", NULL, "D", "give up after that long"},
+	[OPT_TIMEOUT] = {"--timeout", NULL, "D", "give up after that long: 250ms, 30s, 1h, none"},
 	[OPT_LEASE] = {"--lease", NULL, "N", "the lease to end"},
 	[OPT_CALL] = {"--call", NULL, NULL, "wait for the result and print it (default)"},
 	[OPT_SYNC] = {"--sync", NULL, NULL, "wait until it was handled"},
@@ -111,17 +110,15 @@ static const struct command {
 	{"slots", "", "what is staged here", 0, 0, false, 0, rv_ctl_slots},
 	{"leases", "", "who may be reading it", 0, 0, false, 0, rv_ctl_leases},
 	{"arenas", "", "the memory it is in", 0, 0, false, 0, rv_ctl_arenas},
-	{"endpoints", "", "the ways to peers for RDMA, and for messages over UCX", 0, 0, false, 0,
+	{"endpoints", "", "ways to peers: RDMA, and messages over UCX", 0, 0, false, 0,
 	 rv_ctl_endpoints},
 	{"regions", "", "memory that programs registered themselves", 0, 0, false, 0,
 	 rv_ctl_regions},
-	{"cores", "", "the node's threads that poll, and how much of their time is useful", 0, 0,
-	 false, 0, rv_ctl_cores},
-	{"config", "", "every setting in force, and where it comes from", 0, 0, false, 0,
-	 rv_ctl_config},
+	{"cores", "", "threads that poll, and their useful time", 0, 0, false, 0, rv_ctl_cores},
+	{"config", "", "settings in force, and where each is from", 0, 0, false, 0, rv_ctl_config},
 	{"drain", "", "take no new work; --wait until nothing runs", 0, 0, false,
 	 BIT(OPT_WAIT) | BIT(OPT_TIMEOUT), rv_ctl_drain},
-	{"kill-switch", "on|off|status", "RDMA off (on), or allowed (off)", 1, 0, false, 0,
+	{"kill-switch", "on|off|status", "on: chunks only; off: RDMA is allowed", 1, 0, false, 0,
 	 rv_ctl_kill_switch},
 	{"log-level", "error|warn|info|debug", "what the daemon logs", 1, 0, false, 0,
 	 rv_ctl_log_level},
@@ -130,8 +127,8 @@ static const struct command {
 	 rv_ctl_send},
 	{"handlers", "PEER", "the handlers a peer serves", 1, 0, false, BIT(OPT_TIMEOUT),
 	 rv_ctl_handlers},
-	{"completion", "bash|zsh", "a script that completes rvctl's words; for eval", 1, 0, false,
-	 0, completion},
+	{"completion", "bash|zsh", "a script that completes words; for eval", 1, 0, false, 0,
+	 completion},
 };
 
 /* Errors. */
@@ -167,38 +164,85 @@ static const struct {
 	{-EACCES, RV_CTL_REFUSED, NULL},
 	{-EAGAIN, RV_CTL_REFUSED, "try again"},
 	{-EKEYREVOKED, RV_CTL_FAILED, "fetch it again"},
-	{-ESHUTDOWN, RV_CTL_FAILED, "the node is stopping: use another"},
+	{-ESHUTDOWN, RV_CTL_FAILED, "a node that drains takes no new work until it is restarted"},
 	{-ESTALE, RV_CTL_FAILED, "it has ended already"},
 	{-ENOTSUP, RV_CTL_FAILED, NULL},
 };
 
-/* On whose side it happened, as far as the number tells. */
-static void side(const struct rv_ctl *ctl, int rc, const struct rv_ref *about, char *out,
-		 size_t cap)
-{
-	bool here = !about || !ctl->c || about->handle.worker == rv_worker(ctl->c);
-	bool v6 = about && strchr(about->host, ':');
+static const char here[] = "this node's daemon: ";
 
-	if (rc == -ENOTCONN || rc == -EACCES || rc == -EPROTO || rc == -ENOTSUP || rc == -EINVAL ||
-	    here)
-		snprintf(out, cap, "this node's daemon: ");
-	else if (about->host[0])
+static void put_owner(const struct rv_ref *about, char *out, size_t cap)
+{
+	bool v6 = strchr(about->host, ':');
+
+	if (about->host[0])
 		snprintf(out, cap, "the owner at %s%s%s:%u: ", v6 ? "[" : "", about->host,
 			 v6 ? "]" : "", about->port);
 	else
 		snprintf(out, cap, "the owner, worker %" PRIu64 ": ", about->handle.worker);
 }
 
-/* The library's text without what the line says anyway. */
-static const char *reason(char *where)
+/* As far as the number tells, it happened here. */
+static bool is_here(int rc)
 {
-	const char *text = rv_last_error();
+	return rc == -ENOTCONN || rc == -EACCES || rc == -EPROTO || rc == -ENOTSUP || rc == -EINVAL;
+}
 
-	if (strncmp(text, "owner: ", 7) == 0)
-		return text + 7;
-	if (strncmp(text, "the owner", 9) == 0)
+static bool begins(const char *text, const char *with)
+{
+	return strncmp(text, with, strlen(with)) == 0;
+}
+
+/* What the daemon says of itself although it was asked about a peer's handle. */
+static bool is_of_this_node(const char *text)
+{
+	static const char *const begin[] = {"no memory", "rdma failed here", "this node is",
+					    "the copy was not made", "the content was not checked"};
+
+	for (size_t i = 0; i < RV_ARRAY_NR(begin); i++)
+		if (begins(text, begin[i]))
+			return true;
+	return false;
+}
+
+/* On whose side it happened, and the library's text without what that says already. */
+static const char *reason(const struct rv_ctl *ctl, int rc, const struct rv_ref *about, char *where,
+			  size_t cap)
+{
+	bool remote = about && ctl->c && about->handle.worker != rv_worker(ctl->c);
+	const char *text = rv_last_error(), *at;
+
+	snprintf(where, cap, "%s", here);
+	if (begins(text, "peer: ") || begins(text, "peer at ")) { /* send, handlers */
+		snprintf(where, cap, "peer %s: ", ctl->arg[0]);
+		return text + (text[4] == ':' ? 6 : 5);
+	}
+	if (!remote || is_of_this_node(text))
+		return text;
+	if (begins(text, "the owner ")) { /* "the owner did not deliver..." */
+		put_owner(about, where, cap);
+		return text + 10;
+	}
+	if (begins(text, "the owner"))
 		*where = '\0';
-	return text;
+	else if (!is_here(rc))
+		put_owner(about, where, cap);
+	if (begins(text, "owner: "))
+		return text + 7;
+	if (begins(text, "owner at "))
+		return text + 6;
+	at = strstr(where, " at ");
+	return at && begins(text, at + 4) ? text + strlen(at + 4) : text; /* HOST:PORT once */
+}
+
+/* The way out of a failure, if its text names none. */
+static const char *way_out(const char *text, const char *usual)
+{
+	if (strstr(text, "velo_rendezvous_rdma_path_total"))
+		return "rvctl status there shows it as paths";
+	if (begins(text, "Handler '"))
+		return "rvctl handlers lists them";
+	return strstr(text, "rvctl ") || strstr(text, "raise ") ? NULL : usual;
 }
 
 int rv_ctl_fail_rc(const struct rv_ctl *ctl, int rc, const struct rv_ref *about)
@@ -207,15 +251,14 @@ int rv_ctl_fail_rc(const struct rv_ctl *ctl, int rc, const struct rv_ref *about)
 	const char *todo = NULL, *text;
 	int code = RV_CTL_FAILED;
 
-	side(ctl, rc, about, where, sizeof(where));
-	text = reason(where);
+	text = reason(ctl, rc, about, where, sizeof(where));
 	for (size_t i = 0; i < RV_ARRAY_NR(outcomes); i++) {
 		if (outcomes[i].rc != rc)
 			continue;
 		code = outcomes[i].code;
-		/* A text that names a way out needs no second one. */
-		todo = strstr(text, "rvctl ") || strstr(text, "raise ") ? NULL : outcomes[i].todo;
+		todo = outcomes[i].todo;
 	}
+	todo = way_out(text, todo);
 	return rv_ctl_fail(ctl, code, "%s%s%s%s", where, text, todo ? "; " : "", todo ? todo : "");
 }
 
@@ -259,25 +302,32 @@ static void put_option(const struct option_row *o)
 	printf("  %-26s %s\n", head, o->help);
 }
 
+static const char about_ref[] =
+	"REF: rv://HOST:PORT/HANDLE, or a bare handle of this node or of a peer it knows.\n";
+
 static int help(const struct command *cmd)
 {
 	if (cmd) {
-		printf("rvctl %s%s%s [option]... - %s\n\n", cmd->name, *cmd->args ? " " : "",
-		       cmd->args, cmd->help);
+		printf("usage: rvctl %s%s%s [option]...\n\n%s\n\n", cmd->name,
+		       *cmd->args ? " " : "", cmd->args, cmd->help);
+		if (cmd->takes_ref)
+			puts(about_ref);
+		if (rv_ctl_words(cmd->name))
+			puts(rv_ctl_words(cmd->name));
 	} else {
-		puts("rvctl COMMAND [argument]... [option]... - talk to this node's rvd\n\ncommands:");
+		puts("usage: rvctl COMMAND [argument]... [option]...    talk to this node's rvd\n\ncommands:");
 		for (size_t i = 0; i < RV_ARRAY_NR(commands); i++)
-			printf("  %-9s %-19s %s\n", commands[i].name, commands[i].args,
+			printf("  %-11s %-21s %s\n", commands[i].name, commands[i].args,
 			       commands[i].help);
-		puts("\nREF is rv://HOST:PORT/HANDLE, or a bare handle of this node or of a peer it knows.");
-		puts("rvctl COMMAND --help tells a command's own options.\n");
+		printf("\n%srvctl COMMAND --help tells a command's own options, and what its columns mean.\n\n",
+		       about_ref);
 	}
 	puts("options:");
 	for (unsigned i = 0; i < OPTIONS; i++)
 		if ((EVERYWHERE | (cmd ? cmd->options : 0)) & BIT(i))
 			put_option(&options[i]);
-	puts("\nexit: 0 done; 1 failed; 2 usage; 4 no such handle; 5 owner unreachable or too late; "
-	     "6 no daemon; 7 refused");
+	puts("\nexit: 0 done; 1 failed; 2 usage; 4 no such handle;\n"
+	     "      5 owner unreachable or too late; 6 no daemon; 7 refused");
 	return 0;
 }
 
@@ -364,11 +414,22 @@ static unsigned edit_distance(const char *a, const char *b)
 	return row[n];
 }
 
+static size_t length_gap(const char *a, const char *b)
+{
+	size_t x = strlen(a), y = strlen(b);
+
+	return x > y ? x - y : y - x;
+}
+
+/* A slip of the finger, not another word: up to a third of the letters, at least two. */
 static void nearer(const char *word, const char *candidate, const char **best, unsigned *least)
 {
 	unsigned d = edit_distance(word, candidate);
 
-	if (d < *least) {
+	if (d > rv_max_u64(strlen(word) / 3, 2))
+		return;
+	if (!*best || d < *least ||
+	    (d == *least && length_gap(word, candidate) < length_gap(word, *best))) {
 		*least = d;
 		*best = candidate;
 	}
@@ -376,7 +437,7 @@ static void nearer(const char *word, const char *candidate, const char **best, u
 
 static const struct command *find_command(struct rv_ctl *ctl, const char *word)
 {
-	const char *best = "help";
+	const char *best = NULL;
 	unsigned least = UINT32_MAX;
 
 	for (size_t i = 0; i < RV_ARRAY_NR(commands); i++) {
@@ -384,8 +445,8 @@ static const struct command *find_command(struct rv_ctl *ctl, const char *word)
 			return &commands[i];
 		nearer(word, commands[i].name, &best, &least);
 	}
-	rv_ctl_fail(ctl, RV_CTL_USAGE, "there is no command %s: did you mean %s? See rvctl --help",
-		    word, best);
+	rv_ctl_fail(ctl, RV_CTL_USAGE, "there is no command %s%s%s%s See rvctl --help", word,
+		    best ? ": did you mean " : "", best ? best : "", best ? "?" : ".");
 	return NULL;
 }
 
@@ -394,7 +455,7 @@ static int find_option(struct rv_ctl *ctl, const struct command *cmd, const char
 {
 	uint32_t taken = EVERYWHERE | (cmd ? cmd->options : ~0u);
 	size_t len = strcspn(word, "=");
-	const char *best = "--help";
+	const char *best = NULL;
 	unsigned least = UINT32_MAX;
 	char name[40];
 
@@ -408,7 +469,9 @@ static int find_option(struct rv_ctl *ctl, const struct command *cmd, const char
 			return (int)i;
 		nearer(name, options[i].name, &best, &least);
 	}
-	rv_ctl_fail(ctl, RV_CTL_USAGE, "there is no option %s here: did you mean %s?", name, best);
+	rv_ctl_fail(ctl, RV_CTL_USAGE, "there is no option %s here%s%s%s See rvctl %s%s--help",
+		    name, best ? ": did you mean " : "", best ? best : "", best ? "?" : ".",
+		    cmd ? cmd->name : "", cmd ? " " : "");
 	return -1;
 }
 
@@ -491,18 +554,29 @@ static int set_end(struct rv_ctl *ctl, enum rv_ctl_end end)
 	return 0;
 }
 
+static int check_memory(const struct rv_ctl *ctl)
+{
+	if (ctl->plain + ctl->pinned + ctl->region > 1)
+		return rv_ctl_fail(ctl, RV_CTL_USAGE,
+				   "only one of --plain, --pinned and --region can be meant");
+	return 0;
+}
+
 static int set_flag(struct rv_ctl *ctl, enum option o)
 {
 	switch (o) {
 	case OPT_JSON:
 		ctl->json = true;
 		return 0;
-	case OPT_REGION:
-		ctl->region = true;
-		return 0;
 	case OPT_PLAIN:
 		ctl->plain = true;
-		return 0;
+		return check_memory(ctl);
+	case OPT_PINNED:
+		ctl->pinned = true;
+		return check_memory(ctl);
+	case OPT_REGION:
+		ctl->region = true;
+		return check_memory(ctl);
 	case OPT_NAME_ONLY:
 		ctl->name_only = true;
 		return 0;
@@ -519,12 +593,13 @@ static int set_flag(struct rv_ctl *ctl, enum option o)
 	case OPT_SYNC:
 	case OPT_FIRE:
 		if (ctl->kind_given && ctl->kind != (enum rv_ctl_kind)(o - OPT_CALL))
-			return rv_ctl_fail(ctl, RV_CTL_USAGE, "one of --call, --sync and --fire");
+			return rv_ctl_fail(ctl, RV_CTL_USAGE,
+					   "only one of --call, --sync and --fire can be meant");
 		ctl->kind_given = true;
 		ctl->kind = (enum rv_ctl_kind)(o - OPT_CALL);
 		return 0;
 	default:
-		return 0; /* --pinned is the default; help and version were seen before */
+		return 0; /* help and version were seen before */
 	}
 }
 
@@ -616,6 +691,10 @@ static int check_line(struct rv_ctl *ctl, const struct command *cmd)
 	if (ctl->arg_nr < cmd->arg_nr - cmd->optional_nr)
 		return rv_ctl_fail(ctl, RV_CTL_USAGE, "something is missing: rvctl %s %s",
 				   cmd->name, cmd->args);
+	for (int i = 0; i < ctl->arg_nr; i++)
+		if (!*ctl->arg[i])
+			return rv_ctl_fail(ctl, RV_CTL_USAGE, "argument %d is empty: rvctl %s %s",
+					   i + 1, cmd->name, cmd->args);
 	if (cmd->run == rv_ctl_detach && !ctl->has_lease)
 		return rv_ctl_fail(ctl, RV_CTL_USAGE, "--lease N is missing: which lease ends?");
 	if (cmd->takes_ref && rv_ref_parse(ctl->arg[0], &ctl->ref))

@@ -42,7 +42,7 @@ struct rv_ctl {
 	bool json;
 
 	const char *out; /* -o */
-	bool plain, region, name_only, msgpack;
+	bool plain, pinned, region, name_only, msgpack;
 	bool has_lease;
 	uint64_t lease;
 	uint64_t ttl_ns, timeout_ns;
@@ -93,6 +93,9 @@ void rv_ctl_json_handle(struct rv_json_out *o, const char *key, struct rv_handle
 
 /** A 64-bit id as a JSON member: text, since scripts read numbers as doubles. */
 void rv_ctl_json_id(struct rv_json_out *o, const char *key, uint64_t id);
+
+/** What the columns and values that a command prints mean, for its --help; NULL: nothing to say. */
+const char *rv_ctl_words(const char *command);
 
 /* rvctl_file.c */
 

@@ -314,8 +314,6 @@ int rv_ctl_put(struct rv_ctl *ctl)
 	uint64_t len = 0;
 	int fd, code;
 
-	if (ctl->plain && ctl->region)
-		return rv_ctl_fail(ctl, RV_CTL_USAGE, "--plain and --region exclude each other");
 	fd = is_stdin ? STDIN_FILENO : open(ctl->arg[0], O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return rv_ctl_fail(ctl, RV_CTL_FAILED, "here: cannot read %s: %m", ctl->arg[0]);

@@ -297,7 +297,7 @@ static void put_array(const char *name, const struct rv_json *v, unsigned depth)
 	char text[256];
 
 	if (!rv_json_nr(v))
-		printf("%-24s -\n", name);
+		printf("%-32s -\n", name);
 	for (size_t i = 0; i < rv_json_nr(v); i++) {
 		const struct rv_json *e = rv_json_at(v, i);
 
@@ -309,7 +309,7 @@ static void put_array(const char *name, const struct rv_json *v, unsigned depth)
 			continue;
 		}
 		rv_text_scalar(e, text, sizeof(text));
-		printf("%-24s %s\n", name, text);
+		printf("%-32s %s\n", name, text);
 	}
 }
 
@@ -325,7 +325,7 @@ static void put_value(const char *name, const struct rv_json *v, unsigned depth)
 		put_array(name, v, depth + 1);
 	} else {
 		rv_text_scalar(v, text, sizeof(text));
-		printf("%-24s %s\n", name, text);
+		printf("%-32s %s\n", name, text);
 	}
 }
 

@@ -131,7 +131,7 @@ void rv_text_scalar(const struct rv_json *v, char *out, size_t cap)
 		snprintf(out, cap, "%.3f", rv_json_double(v, &d) == 0 ? d : 0.0);
 		break;
 	case RV_JSON_STRING:
-		snprintf(out, cap, "%s", rv_json_text(v, &len));
+		snprintf(out, cap, "%s", *rv_json_text(v, &len) ? rv_json_text(v, &len) : "-");
 		break;
 	default:
 		snprintf(out, cap, "-");

@@ -33,7 +33,7 @@ void rv_text_table_free(struct rv_text_table *t);
 /** Columns of the terminal that stdout is; 0: it is none. */
 size_t rv_text_width(void);
 
-/** Any scalar as text; control characters become '?'. NULL and null are "-". */
+/** Any scalar as text; control characters become '?'. NULL, null and an empty text are "-". */
 void rv_text_scalar(const struct rv_json *v, char *out, size_t cap);
 
 /** Exact below 10 KiB, "1.5GiB" above. */

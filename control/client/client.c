@@ -170,7 +170,8 @@ static int dial(const char *path, int *out)
 				      sun.sun_path);
 	if (rc == -ENOENT || rc == -ECONNREFUSED || rc == -ENOTDIR)
 		return rv_client_fail(-ENOTCONN,
-				      "no daemon answers on %s: start rvd, or name its socket",
+				      "no daemon answers on %s: start rvd, or name its socket "
+				      "(--socket, RVD_SOCKET)",
 				      sun.sun_path);
 	return rv_client_fail(rc, "cannot connect to %s: %s", sun.sun_path, strerrordesc_np(-rc));
 }

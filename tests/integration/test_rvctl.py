@@ -100,6 +100,13 @@ def test_cores_and_config_say_what_is_in_force():
             eventually(lambda: option("log.format") == ("json", f + ":4"), what="the reload")
             assert option("tcp.connect_timeout") == ("3s", f + ":4")
             assert "tcp.connect_timeout has changed and needs a restart" in d.text()
+            # A file that is wrong changes nothing, and the log says where, in its own format.
+            open(f, "w").write("[tcp]\nmax_conections = 70\n")
+            d.proc.send_signal(signal.SIGHUP)
+            eventually(lambda: "not reloaded" in d.text(), what="the refusal")
+            wrong, refused = [json.loads(l) for l in lines(d.text())[-2:]]
+            assert wrong["level"] == "error" and wrong["message"].startswith("config: %s:2: unknown key" % f), wrong
+            assert option("log.format") == ("json", f + ":4"), refused
             # What an operator changes is shown with its cause.
             assert rvctl(d, "log-level", "warn")[0] == 0 and option("log.level") == ("warn", "rvctl log-level")
             assert rvctl(d, "kill-switch", "on")[0] == 0 and option("rendezvous.enabled") == ("no", "rvctl kill-switch")
@@ -179,6 +186,28 @@ def test_exit_codes_and_one_line_errors():
         assert rc == 6 and len(lines(err)) == 1, err
         dead.close()
         assert a.stop() == 0
+
+
+def test_errors_name_the_side_they_are_of():
+    with Daemon("a") as a, Daemon("b", memory__plain_bytes_budget="1MiB", memory__registered_bytes_budget="0") as b:
+        big = rvctl(a, "put", "-", data=b"x" * (4 << 20))[1].decode().strip()
+        at = "127.0.0.1:%d" % a.tcp
+        rc, _, err = rvctl(b, "get", big, "-o", "-")
+        assert rc == 7 and "get: this node's daemon: no memory here" in err, err
+        rc, _, err = rvctl(b, "get", big, "-o", "-", "--timeout", "1us")
+        assert rc in (5, 7) and ("the owner at %s: " % at in err or "this node's" in err), err
+        rc, _, err = rvctl(b, "drop", big)
+        assert rc == 1 and "only its owner" in err, err
+        assert rvctl(b, "peers")[1].splitlines()[1].startswith(b"-  "), "a peer without a name"
+        assert rvctl(b, "peer-add", "anna", at)[0] == 0
+        rc, _, err = rvctl(b, "send", "anna", "nope")
+        assert rc == 1 and "peer anna: Handler 'nope' not found; rvctl handlers" in err, err
+        assert rvctl(a, "drain")[0] == 0 and rvctl(a, "drain")[0] == 0
+        assert a.text().count("no new work") == 1, a.text()
+        assert a.stop() == 0
+        rc, _, err = rvctl(b, "get", big, "-o", "-", "--timeout", "2s")
+        assert rc == 5 and err.count(at) == 1, err
+        assert b.stop() == 0
 
 
 def test_path_rdma_fails_rather_than_fall_back():

@@ -39,7 +39,13 @@ USAGE = [
     (["peer-info", "--format", "xml"], 2, ["msgpack"]),
     (["status", "now"], 2, ["now"]),
     (["completion", "fish"], 2, ["fish", "bash"]),
-    (["status", "-x"], 2, ["-x"]),
+    (["status", "-x"], 2, ["-x", "status --help"]),
+    (["get", HANDLE, "--nonsense"], 2, ["--nonsense", "get --help"]),
+    (["statsu"], 2, ["mean status?"]),
+    (["foo"], 2, ["no command foo. See"]),
+    (["put", "x", "--plain", "--pinned"], 2, ["--plain, --pinned"]),
+    (["send", "a", "b", "--sync", "--fire"], 2, ["only one of --call"]),
+    (["peer-add", "", "127.0.0.1:1"], 2, ["argument 1 is empty", "NAME"]),
     # A good command line, and nobody there.
     (["status"], 6, ["daemon", "nobody.sock"]),
     (["status", "--json"], 6, ["daemon"]),
@@ -65,9 +71,10 @@ COMPLETE = [
 # arguments, words on stdout
 TALK = [
     (["--help"], ["put", "get", "peer-add", "--socket", "exit:"]),
-    (["-h"], ["commands:"]),
+    (["-h"], ["usage: rvctl", "commands:"]),
     (["get", "--help"], ["--detach", "--path", "--json", "--timeout"]),
     (["put", "-h"], ["--ttl", "--refs", "--name-only", "--plain"]),
+    (["arenas", "-h"], ["usage: rvctl arenas", "LARGEST", "resting_blocks"]),
     (["-V"], ["rvctl"]),
 ]
 
@@ -93,7 +100,8 @@ def why_wrong_talk(r, words):
     if r.returncode or r.stderr:
         return f"exit {r.returncode}: {r.stderr!r}"
     missing = [w for w in words if w not in r.stdout]
-    return f"{missing} not in {r.stdout!r}" if missing else None
+    wide = [line for line in r.stdout.splitlines() if len(line) > 80]
+    return f"{missing} not in {r.stdout!r}" if missing else f"wider than a terminal: {wide}" if wide else None
 
 
 def why_wrong_completion(line, want):
