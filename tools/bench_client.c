@@ -53,12 +53,15 @@ static int meet(struct rv_bench_client *b)
 	uint64_t worker;
 
 	if (rv_peer_add_at(b->end.session[0], NULL, o->host, o->port, &worker))
-		return rv_bench_fail(o, "connect to %s port %u: %s", o->host, o->port,
-				     rv_last_error());
+		return rv_bench_fail(o, "connect to %s port %u: %s; is a server started there?",
+				     o->host, o->port, rv_last_error());
 	snprintf(b->peer, sizeof(b->peer), "%" PRIu64, worker);
 	if (ask(b, line, "hello"))
-		return rv_bench_fail(o, "hello to %s port %u: %s", o->host, o->port,
-				     rv_last_error());
+		return rv_bench_fail(o, "hello to %s port %u: %s%s", o->host, o->port,
+				     rv_last_error(),
+				     strstr(rv_last_error(), RV_BENCH_HANDLER)
+					     ? "; no rv_get_bw or rv_get_lat serves there"
+					     : "");
 	if (sscanf(line, "%39s %63s", boot, version) != 2)
 		return rv_bench_fail(o, "hello to %s port %u: its answer cannot be read", o->host,
 				     o->port);

@@ -37,6 +37,7 @@ int rv_bench_fail(const struct rv_bench_opts *o, const char *fmt, ...)
 /* ---- the private node ---- */
 
 struct complaints {
+	const char *prog;
 	char first[RV_BENCH_WHY];
 };
 
@@ -45,7 +46,9 @@ static void complain(void *user, const char *file, int line, const char *text)
 	struct complaints *c = user;
 
 	(void)line;
-	if (strncmp(text, "warning: ", 9) != 0 && !c->first[0])
+	if (strncmp(text, "warning: unknown variable", 25) == 0)
+		fprintf(stderr, "%s: %s: %s\n", c->prog, file, text);
+	else if (strncmp(text, "warning: ", 9) != 0 && !c->first[0])
 		snprintf(c->first, sizeof(c->first), "%s: %s", file, text);
 }
 
@@ -183,7 +186,7 @@ static uint64_t budget(const struct rv_bench_opts *o)
 
 static int configure(struct rv_bench_end *e)
 {
-	struct complaints c = {""};
+	struct complaints c = {.prog = rv_bench_prog(e->o->kind)};
 	struct rv_config_sink sink = {complain, &c};
 	char option[24][320];
 	unsigned nr = 0;

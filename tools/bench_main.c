@@ -1,8 +1,11 @@
 #include "tools/bench_main.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "tools/bench_serve.h"
 
@@ -41,11 +44,27 @@ static int all_sizes(struct rv_bench_client *b, rv_bench_measure_fn *measure)
 	return rv_bench_report_end(&r, rc == 0) || rc;
 }
 
+/* Told before the measuring, not after it. */
+static int check_json_file(const struct rv_bench_opts *o)
+{
+	int fd = o->json ? open(o->json_file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600) : -1;
+
+	if (fd >= 0) {
+		close(fd);
+		unlink(o->json_file);
+	} else if (o->json && (errno != EEXIST || access(o->json_file, W_OK))) {
+		return rv_bench_fail(o, "report: cannot write %s: %m", o->json_file);
+	}
+	return 0;
+}
+
 static int run(const struct rv_bench_opts *o, rv_bench_measure_fn *measure)
 {
 	static struct rv_bench_client b;
-	int rc = rv_bench_client_start(&b, o), stopped;
+	int rc = check_json_file(o), stopped;
 
+	if (!rc)
+		rc = rv_bench_client_start(&b, o);
 	if (rc)
 		return rc;
 	rc = all_sizes(&b, measure);

@@ -48,10 +48,10 @@ struct flag {
 
 /* clang-format off */
 static const struct flag flags[ID_NR] = {
-	[DEVICE] = {'d', "ib-dev", "DEV", BOTH | ENDS, "device for RDMA (verbs, UCX), or a network interface for UCX (their own choice)"},
+	[DEVICE] = {'d', "ib-dev", "DEV", BOTH | ENDS, "device for RDMA (verbs, UCX), or a network interface for UCX (their choice)"},
 	[IB_PORT] = {'i', "ib-port", "PORT", BOTH | ENDS, "port of that device"},
 	[PORT] = {'p', "port", "PORT", BOTH | ENDS, "TCP port of the server (18515; a server takes 0 for any free one)"},
-	[SIZE] = {'s', "size", "SIZE", BOTH | CLIENT, "bytes of a payload: 4096, 64K, 8M (65536; rv_get_lat 2)"},
+	[SIZE] = {'s', "size", "SIZE", BOTH | CLIENT, "bytes of a payload: 4096, 64K, 8M (64K; rv_get_lat: 2)"},
 	[ALL] = {'a', "all", NULL, BOTH | CLIENT, "all sizes from 2 to 2^23"},
 	[ITERS] = {'n', "iters", "N", BOTH | CLIENT, "gets of each size (1000)"},
 	[DURATION] = {'D', "duration", "SECONDS", BOTH | CLIENT, "measure each size for so long instead"},
@@ -66,12 +66,12 @@ static const struct flag flags[ID_NR] = {
 	[JSON_FILE] = {0, "out_json_file", "FILE", BOTH | CLIENT, "where to (perftest_out.json); implies --out_json"},
 	[CPU] = {0, "cpu_util", NULL, BOTH | CLIENT, "how busy this host's CPUs were"},
 	[VALIDATE] = {0, "data_validation", NULL, BOTH | CLIENT, "compare every byte; its time counts in rv_get_bw"},
-	[PATH] = {0, "path", "PATH", BOTH | ENDS, "ucx, verbs, chunked or local; the first two at both ends (what a get takes that asks for nothing)"},
+	[PATH] = {0, "path", "PATH", BOTH | ENDS, "ucx, verbs, chunked or local; the first two at both ends (a native lane, else chunks)"},
 	[OP] = {0, "op", "OP", BOTH | CLIENT, "get_pinned, get, get_into; node: begun on the node's own core; raw: the RDMA reads alone, under one lease (get_pinned)"},
 	[BATCH] = {0, "batch", "N", BW | CLIENT, "fetch N at once with rv_get_many, instead of -t in flight"},
 	[SOCKET] = {0, "socket", "PATH", BOTH | ENDS, "use the daemon there instead of a private node"},
 	[VERSION] = {'V', "version", NULL, BOTH | ENDS, "print the version"},
-	[HELP] = {'h', "help", NULL, BOTH | ENDS, "this text"},
+	[HELP] = {'h', "help", NULL, BOTH | ENDS, "print this help"},
 };
 
 /* What perftest takes and this program has no meaning for. */
@@ -474,6 +474,11 @@ static void check_inside(struct parser *p)
 		complain(p, "-q: refused with --op %s: there are no sessions", op_names[o->op]);
 }
 
+static bool is_localhost(const char *host)
+{
+	return !strcmp(host, "localhost") || !strcmp(host, "127.0.0.1") || !strcmp(host, "::1");
+}
+
 static void check_together(struct parser *p)
 {
 	const struct rv_bench_opts *o = p->o;
@@ -497,9 +502,11 @@ static void check_together(struct parser *p)
 		complain(p, "-p: refused with --socket: the daemon listens on its own port");
 	if (!o->host && o->socket && p->seen[PATH])
 		complain(p, "--path: refused with --socket: the daemon has its paths already");
-	if (o->host && o->path == RV_BENCH_PATH_LOCAL && strcmp(o->host, "localhost") != 0)
-		complain(p, "--path: local is this node's own: HOST must be localhost, not %s",
-			 o->host);
+	if (o->host && o->path == RV_BENCH_PATH_LOCAL && !is_localhost(o->host))
+		complain(
+			p,
+			"--path: local is this node's own, without a server: HOST must be localhost, not %s",
+			o->host);
 	if (o->host && o->path == RV_BENCH_PATH_LOCAL && p->seen[PORT])
 		complain(p, "-p: refused: there is no server on --path local");
 	if (o->host && p->seen[PORT] && !o->port)
@@ -530,17 +537,34 @@ int rv_bench_opts_parse(enum rv_bench_kind kind, int argc, char **argv, struct r
 	return p.failed ? -EINVAL : 0;
 }
 
+/* A flag and what it does, in 80 columns. */
+static void put_wrapped(FILE *to, const char *left, const char *text)
+{
+	const size_t room = 80 - 31;
+
+	while (*text) {
+		size_t n = strlen(text);
+
+		if (n > room)
+			for (n = room; n > 1 && text[n] != ' ';)
+				n--;
+		fprintf(to, "  %-28s %.*s\n", left, (int)n, text);
+		text += n + (text[n] == ' ');
+		left = "";
+	}
+}
+
 void rv_bench_opts_help(enum rv_bench_kind kind, FILE *to)
 {
 	const char *prog = rv_bench_prog(kind);
 
 	fprintf(to,
-		"usage: %s [flags]          the server: serves any number of clients until stopped\n"
-		"       %s [flags] HOST     a client\n\n",
+		"usage: %s [flags]       the server: serves clients until stopped\n"
+		"       %s [flags] HOST  a client; start the server first\n\n",
 		prog, prog);
 	for (unsigned i = 0; i < ID_NR; i++) {
 		const struct flag *f = &flags[i];
-		char left[64], letter[8] = "    ";
+		char left[64], text[256], letter[8] = "    ";
 
 		if (!(f->whose & (kind == RV_BENCH_BW ? BW : LAT)))
 			continue;
@@ -548,10 +572,12 @@ void rv_bench_opts_help(enum rv_bench_kind kind, FILE *to)
 			snprintf(letter, sizeof(letter), "-%c, ", f->letter);
 		snprintf(left, sizeof(left), "%s--%s%s%s", letter, f->name, f->value ? " " : "",
 			 f->value ? f->value : "");
-		fprintf(to, "  %-28s %s%s\n", left, (f->whose & ENDS) == CLIENT ? "client: " : "",
-			f->help);
+		snprintf(text, sizeof(text), "%s%s", (f->whose & ENDS) == CLIENT ? "client: " : "",
+			 f->help);
+		put_wrapped(to, left, text);
 	}
 	fprintf(to,
-		"\nA private node also takes the RVD_<SECTION>_<KEY> of the environment, as rvd does.\n"
-		"exit: 0; 1 failed; 2 usage\n");
+		"\nA private node takes RVD_<SECTION>_<KEY> of the environment, as rvd does; the\n"
+		"flags win. MiB are 2^20 bytes, Gb 10^9 bits, Mpps 10^6 gets a second.\n"
+		"exit: 0 done; 1 failed; 2 usage\n");
 }

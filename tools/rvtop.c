@@ -18,6 +18,7 @@
 
 #define EXIT_USAGE     2
 #define EXIT_NO_DAEMON 6
+#define EXIT_REFUSED   7
 
 struct args {
 	struct rv_top_how how;
@@ -30,18 +31,22 @@ static const char usage[] =
 	"usage: rvtop [-d SECONDS] [-t TAB] [-b] [--json] [-n N] [--socket PATH]\n"
 	"\n"
 	"  -d, --delay SECONDS   between two looks (1)\n"
-	"  -t, --tab TAB         overview, cores, slots, leases, arenas or peers (overview)\n"
+	"  -t, --tab TAB         overview, cores, slots, leases, arenas, peers (overview)\n"
 	"  -b, --batch           print snapshots as text, for files and pipes\n"
 	"      --json            print snapshots as JSON, one a line\n"
 	"  -n, --snapshots N     stop after that many; only with -b or --json\n"
-	"      --socket PATH     the daemon's socket (else RVD_SOCKET, else the default)\n"
+	"      --socket PATH     daemon's socket (else RVD_SOCKET, else the default)\n"
 	"  -h, --help            print this help\n"
 	"  -V, --version         print the version\n"
 	"\n"
-	"keys: 1 to 6 and left, right choose the tab; up, down scroll; s the next column to sort by;\n"
-	"      r the other order; d another delay; h help; q quit\n"
+	"keys: 1 to 6 and left, right choose the tab; up, down scroll; s the next column\n"
+	"      to sort by (v or ^ is at its name); r the other order; d another delay;\n"
+	"      h help; q quit\n"
 	"\n"
-	"exit: 0 done; 1 failed; 2 usage; 6 no daemon (-b and --json at their first look)\n";
+	"rvctl TAB --help tells what the columns mean, docs/OPERATIONS.md each REASON.\n"
+	"\n"
+	"exit: 0 done; 1 failed; 2 usage; -b and --json at their first look: 6 no daemon,\n"
+	"      7 no permission\n";
 
 static int complain(const char *what, const char *value)
 {
@@ -96,9 +101,10 @@ static int parse(int argc, char **argv, struct args *a, struct rv_top *t)
 		{"version", no_argument, NULL, 'V'},
 		{0},
 	};
-	int c;
+	int c, at = optind;
 
-	while ((c = getopt_long(argc, argv, "d:t:bn:hV", options, NULL)) != -1) {
+	opterr = 0; /* one line, with a way out */
+	for (; (c = getopt_long(argc, argv, "+:d:t:bn:hV", options, NULL)) != -1; at = optind) {
 		switch (c) {
 		case 'd':
 			if (parse_delay(optarg, &a->delay_ns))
@@ -106,7 +112,9 @@ static int parse(int argc, char **argv, struct args *a, struct rv_top *t)
 			break;
 		case 't':
 			if (parse_tab(optarg, &a->how.tab))
-				return complain("there is no tab", optarg);
+				return complain("a tab is overview, cores, slots, leases, "
+						"arenas or peers, not",
+						optarg);
 			break;
 		case 'b':
 			a->batch = true;
@@ -127,8 +135,10 @@ static int parse(int argc, char **argv, struct args *a, struct rv_top *t)
 		case 'V':
 			puts("rvtop " RV_VERSION);
 			return 0;
+		case ':':
+			return complain("a value is missing after", argv[at]);
 		default:
-			return EXIT_USAGE; /* getopt has said why */
+			return complain("there is no option", argv[at]);
 		}
 	}
 	if (optind < argc)
@@ -181,9 +191,11 @@ static int print_text(const struct rv_top *t, const struct args *a)
 /* A rate needs two looks, so the first snapshot comes after one delay. */
 static int batch(struct rv_top *t, const struct args *a)
 {
-	if (rv_top_look(t, a->how.tab)) {
+	int rc = rv_top_look(t, a->how.tab);
+
+	if (rc) {
 		fprintf(stderr, "rvtop: %s\n", t->why);
-		return EXIT_NO_DAEMON;
+		return rc == -EACCES ? EXIT_REFUSED : EXIT_NO_DAEMON;
 	}
 	for (unsigned long i = 0; !a->snapshots || i < a->snapshots; i++) {
 		nap(a->delay_ns);

@@ -129,7 +129,7 @@ static void put_sparks(const double *ring, unsigned looks, bool utf8, FILE *f)
 
 		fputs((utf8 ? blocks : ascii)[step], f);
 	}
-	fprintf(f, "  top %.3f\n", most / 1e9);
+	fprintf(f, "  peak %.3f\n", most / 1e9);
 }
 
 static void put_speed(const struct rv_top *t, const char *name, const char *counter,
@@ -172,15 +172,17 @@ static void put_memory(const struct rv_top *t, FILE *f)
 	put_bar(most > 0 ? rv_top_number(t->status, "registered_bytes") / most : 0, f);
 	fputc('\n', f);
 	put_bytes(t, "plain", "plain_bytes", f);
-	put_bytes(t, "  in use", "used_bytes", f);
+	put_bytes(t, " of", "plain_bytes_budget", f);
+	put_bytes(t, "  of both in use", "used_bytes", f);
 	fprintf(f, "  resting blocks %.0f\n", rv_top_number(t->status, "resting_blocks"));
 }
 
 static void put_counts(const struct rv_top *t, FILE *f)
 {
-	fprintf(f, "slots %.0f  leases: rdma %.0f, chunked %.0f  gets under way %.0f\n",
+	fprintf(f, "slots %.0f  leases: rdma %.0f, chunked %.0f, local %.0f  gets under way %.0f\n",
 		rv_top_number(t->status, "slots"), rv_top_number(t->status, "leases.rdma"),
 		rv_top_number(t->status, "leases.chunked"),
+		rv_top_number(t->status, "leases.local"),
 		rv_top_number(t->status, "gets_under_way"));
 	fprintf(f, "sessions %.0f  tcp connections %.0f  requests pending %.0f\n",
 		rv_top_number(t->status, "sessions"), rv_top_number(t->status, "tcp_connections"),

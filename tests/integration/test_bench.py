@@ -430,7 +430,7 @@ def test_what_goes_wrong_says_which_side_and_which_step():
         one_line(err, BW, "server", "node", "listen", str(port))
         taken.close()
         _, err = w.run(BW, "-p", port, "127.0.0.1", code=1)
-        one_line(err, BW, "client", "connect to 127.0.0.1 port %d" % port)
+        one_line(err, BW, "client", "connect to 127.0.0.1 port %d" % port, "is a server started there?")
         _, err = w.run(LAT, "no-such-host.invalid", code=1)
         one_line(err, LAT, "client", "connect to no-such-host.invalid")
         _, err = w.run(BW, "--socket", "/nonexistent/rvd.sock", "localhost", code=1)
@@ -443,7 +443,7 @@ def test_what_goes_wrong_says_which_side_and_which_step():
         one_line(err, BW, "client", "node", "ucx")
         with Daemon("a") as d:
             _, err = w.run(BW, "-p", d.tcp, "127.0.0.1", code=1)
-            one_line(err, BW, "client", "hello", "rvd.bench")
+            one_line(err, BW, "client", "hello", "rvd.bench", "no rv_get_bw or rv_get_lat")
         s, port = w.server("-p", 0)
         _, err = w.run(BW, "-p", port, "localhost", "--path", "ucx", code=1)
         one_line(err, BW, "client", "stage", "server", "--path ucx")
@@ -474,6 +474,7 @@ def test_wrong_usage():
             one_line(err, tool, side, "usage", *words)
         for tool in (BW, LAT):
             out, err = w.run(tool, "--help")
+            assert not [l for l in out.splitlines() if len(l) > 80], out
             assert err == "" and "--data_validation" in out and "raw" in out, out
             assert ("--batch" in out) == (tool == BW), out
             assert w.run(tool, "-V")[0].startswith(tool + " ")

@@ -70,7 +70,7 @@ def test_wrong_usage_is_one_line():
     for args in (["-x"], ["-t", "none"], ["-d", "0"], ["-d", "soon"], ["-n", "0", "-b"], ["-n", "1"], ["word"], ["-n", "-3", "-b"],
                  []):
         rc, out, err = rvtop(*args)
-        assert rc == 2 and not out and len(err.splitlines()) == 1, (args, rc, out, err)
+        assert rc == 2 and not out and len(err.splitlines()) == 1 and err.startswith("rvtop: "), (args, rc, out, err)
     rc, out, err = rvtop("-b", "-n", "1", "--socket", "/nonexistent/rvd.sock")
     assert rc == 6 and not out and "/nonexistent/rvd.sock" in err and len(err.splitlines()) == 1, (rc, err)
     assert rvtop("-h")[0] == 0 and "usage: rvtop" in rvtop("-h")[1] and rvtop("-V")[1].startswith("rvtop ")

@@ -443,6 +443,8 @@ static void switches_and_words_are_taken(void **state)
 	assert_string_equal(o.json_file, "x.json");
 	assert_int_equal(o.op, RV_BENCH_GET);
 
+	assert_int_equal(parse(BW, "--path local 127.0.0.1", &o, why, sizeof(why)), 0);
+	assert_int_equal(parse(BW, "--path local ::1", &o, why, sizeof(why)), 0);
 	assert_int_equal(parse(LAT, "-p 0 --path chunked -FR", &o, why, sizeof(why)), 0);
 	assert_int_equal(o.port, 0);
 	assert_int_equal(o.path, RV_BENCH_PATH_CHUNKED);
