@@ -52,7 +52,7 @@ static const struct option_row {
 	[OPT_VERSION] = {"--version", "-V", NULL, "print the version"},
 	[OPT_OUT] = {"--output", "-o", "FILE", "write there; - is stdout"},
 	[OPT_PLAIN] = {"--plain", NULL, NULL, "into plain memory: fetched in chunks"},
-	[OPT_REGION] = {"--region", NULL, NULL, "into memory of its own: fetched in chunks"},
+	[OPT_REGION] = {"--region", NULL, NULL, "into memory of its own, registered where it is"},
 	[OPT_PINNED] = {"--pinned", NULL, NULL,
 			"into registered memory: fetched by RDMA (default)"},
 	[OPT_TTL] = {"--ttl", NULL, "D", "the slot's life: 500us, 250ms, 30s, 1h, none"},

@@ -29,8 +29,8 @@ static const struct {
 	 "resting_blocks  given back, but not reused yet: a reader may still reach them\n"},
 	{"regions",
 	 "SESSION  the program's connection to the daemon\n"
-	 "STATE    open; draining: takes no new slots, serves those it has in chunks, and\n"
-	 "         goes with the last (what put --region leaves is so from the start);\n"
+	 "STATE    open; kept: takes no new slots, serves those it has, and goes with the\n"
+	 "         last (what put --region leaves); draining: the same, but in chunks;\n"
 	 "         unmapping; stuck: a device has not let go, it is lost until a restart\n"
 	 "REG      registered for RDMA\n"
 	 "PINNED   bytes of whole pages\n"

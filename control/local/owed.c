@@ -49,6 +49,7 @@ static void tell_region(struct rv_port *port, struct rv_cell *c, const struct ow
 		.engine = o->region->engine,
 		.arena = o->region->arena,
 		.wait_ns = o->region->wait_ns,
+		.handed_over = o->region->kept,
 	};
 	c->ctx = o->region;
 	c->run = rv_engine_run_region_close;

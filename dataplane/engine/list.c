@@ -84,7 +84,7 @@ static struct rv_arena_info region_info(const struct rv_arena *a)
 	info.registered = info.registered && rv_arena_exports(a);
 	info.used = a->region->user_len;
 	info.session = a->cls.session;
-	info.state = rv_region_state_name(a->region->state);
+	info.state = a->region->lasting ? "kept" : rv_region_state_name(a->region->state);
 	return info;
 }
 

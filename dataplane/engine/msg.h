@@ -126,6 +126,7 @@ struct rv_msg_region_close {
 	struct rv_engine *engine;
 	struct rv_arena *arena;
 	uint64_t wait_ns; /* for what is staged there to end; RV_NEVER: for as long as it takes */
+	bool handed_over; /* to what is staged there: peers get it as before, and it goes with the last of it */
 
 	int rc;       /* 0; -EIO: a device has not let go, the memory must never be reused */
 	bool drained; /* nothing was in use any more */

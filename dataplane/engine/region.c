@@ -188,6 +188,7 @@ static void ask_unmap(struct rv_engine *e, struct rv_arena *a)
 
 	rv_task_cancel(e->reactor, &r->deadline);
 	r->state = RV_REGION_UNMAPPING;
+	r->lasting = false;
 	if (a->stuck) {
 		stuck(e, a);
 		return;
@@ -264,7 +265,7 @@ void rv_region_emptied(struct rv_pool *p, struct rv_arena *a)
 		free_if_over(engine_of(p), a);
 }
 
-static void close_region(struct rv_engine *e, struct rv_arena *a, uint64_t wait_ns)
+static void close_region(struct rv_engine *e, struct rv_arena *a, uint64_t wait_ns, bool lasting)
 {
 	struct rv_region *r = a->region;
 
@@ -272,6 +273,7 @@ static void close_region(struct rv_engine *e, struct rv_arena *a, uint64_t wait_
 		r->state = RV_REGION_CLOSING;
 		r->deadline.fn = out_of_time;
 	}
+	r->lasting = lasting;
 	if (r->state != RV_REGION_CLOSING || r->no_copy)
 		return;
 	if (!a->block_nr) {
@@ -297,7 +299,7 @@ void rv_engine_run_region_close(struct rv_port *p, struct rv_cell *c)
 		tell_closer(m->engine, m->arena);
 		free_if_over(m->engine, m->arena);
 	} else {
-		close_region(m->engine, m->arena, m->wait_ns);
+		close_region(m->engine, m->arena, m->wait_ns, m->handed_over);
 	}
 }
 
@@ -339,7 +341,7 @@ uint64_t rv_regions_demote(struct rv_engine *e)
 		struct rv_arena *a = RV_LIST_ENTRY(it, struct rv_arena, link);
 
 		a->region->keep_bytes = true;
-		close_region(e, a, 0);
+		close_region(e, a, 0, false);
 		busy += a->region->state == RV_REGION_UNMAPPING ||
 			a->region->state == RV_REGION_CLOSING;
 	}

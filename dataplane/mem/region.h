@@ -51,11 +51,12 @@ struct rv_region {
 
 	/* The owning reactor's. */
 	enum rv_region_state state;
-	bool timed_out;          /* it was not empty when it was unmapped */
-	bool no_copy;            /* there was no memory for one: it goes when it is empty */
-	bool revoking;           /* UNMAPPING, once the keys of leases there are gone */
-	bool keep_bytes;         /* a shutdown: slots go on with a copy */
-	bool unknown;            /* whoever registered it was told: it names it no more */
+	bool lasting;    /* CLOSING, but handed over: peers read it until its last block goes */
+	bool timed_out;  /* it was not empty when it was unmapped */
+	bool no_copy;    /* there was no memory for one: it goes when it is empty */
+	bool revoking;   /* UNMAPPING, once the keys of leases there are gone */
+	bool keep_bytes; /* a shutdown: slots go on with a copy */
+	bool unknown;    /* whoever registered it was told: it names it no more */
 	struct rv_task deadline; /* of the wait for its blocks; then to ask again */
 	struct rv_cell *closer;  /* whom to tell when it was let go */
 	struct rv_arena *arena;
@@ -117,7 +118,11 @@ int rv_block_read(const struct rv_block *b, uint64_t off, void *dst, uint64_t le
 /** May peers be given this arena's key now? @thread owning reactor */
 static inline bool rv_arena_exports(const struct rv_arena *a)
 {
-	return !a->demoting && (!a->region || a->region->state == RV_REGION_OPEN);
+	const struct rv_region *r = a->region;
+
+	if (a->demoting)
+		return false;
+	return !r || r->state == RV_REGION_OPEN || (r->state == RV_REGION_CLOSING && r->lasting);
 }
 
 #endif

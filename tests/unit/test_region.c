@@ -405,6 +405,32 @@ static void unregister_waits_for_the_last_slot_and_hands_out_no_key_meanwhile(vo
 	assert_int_equal(closed(c).rc, 0);
 }
 
+static void a_region_that_is_handed_over_is_read_by_the_device_until_its_last_slot(void **state)
+{
+	struct rv_arena *a = region();
+	struct rv_msg_region_close close = {.engine = &engine,
+					    .arena = a,
+					    .wait_ns = RV_NEVER,
+					    .handed_over = true};
+	uint64_t one, none = 0;
+	struct rv_msg_acquire m;
+	struct rv_cell *c;
+	bool back;
+
+	(void)state;
+	assert_int_equal(stage(a, 0, 1000, &one), 0);
+	c = start(rv_engine_run_region_close, &close, sizeof(close), &back);
+	assert_false(back);
+	assert_int_equal(stage(a, 0, 1, &none), -ESHUTDOWN);
+	advance(RV_SEC(3600));
+	m = acquire(one, true);
+	assert_int_equal(m.answer, RV_ANSWER_RDMA);
+	end_lease(RV_LEASE_RELEASE, one, m.lease_id);
+	run();
+	assert_true(back);
+	assert_int_equal(closed(c).rc, 0);
+}
+
 static void a_region_that_empties_in_time_is_drained_and_one_that_does_not_is_not(void **state)
 {
 	for (unsigned late = 0; late < 2; late++) {
@@ -726,6 +752,7 @@ int main(void)
 		T(over_the_budget_a_region_is_refused),
 		T(ranges_count_from_what_was_registered),
 		T(unregister_waits_for_the_last_slot_and_hands_out_no_key_meanwhile),
+		T(a_region_that_is_handed_over_is_read_by_the_device_until_its_last_slot),
 		T(a_region_that_empties_in_time_is_drained_and_one_that_does_not_is_not),
 		T(a_software_get_reads_what_was_staged_whatever_the_client_does),
 		T(where_the_device_reads_no_copy_is_needed),
