@@ -798,6 +798,7 @@ void rv_node_destroy(struct rv_node *n, bool leak)
 	for (unsigned i = 0; i < RV_MAX_REACTORS; i++)
 		rv_ucx_am_destroy(n->am[i]);
 	rv_messenger_destroy(n->messenger);
+	free(n->dials);
 	rv_mesh_destroy(n->mesh);
 	for (unsigned i = 0; i < RV_CONFIG_LIST_MAX; i++) {
 		if (n->tcp_fd[i] >= 0)

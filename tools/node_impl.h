@@ -58,6 +58,7 @@ struct rv_node {
 	struct rv_admission admission;
 	struct rv_allow_list *allow_lists; /* all that were ever in force, the newest first */
 	struct rv_messenger *messenger;
+	struct rv_node_dial *dials;            /* one for each configured peer */
 	struct rv_ucx_am *am[RV_MAX_REACTORS]; /* one a polling core; none without UCX */
 	struct rv_local *local;
 	struct rv_metrics metrics;

@@ -19,17 +19,63 @@ struct net_msg {
 	uint64_t busy;
 };
 
+/* A configured peer that did not answer is tried again after a second, doubling to a minute, an eighth more or less. */
+#define REDIAL_MIN_NS RV_SEC(1)
+#define REDIAL_MAX_NS RV_SEC(60)
+
+struct rv_node_dial {
+	struct rv_node *node;
+	const struct rv_config_peer *peer;
+	struct rv_task again;
+	uint64_t delay_ns; /* 0: it was not tried yet */
+};
+
+static void dial(struct rv_node_dial *d);
+
+static void dial_again(struct rv_reactor *r, struct rv_task *t)
+{
+	(void)r;
+	dial(RV_CONTAINER(t, struct rv_node_dial, again));
+}
+
+static void redial_later(struct rv_node_dial *d, const char *why)
+{
+	uint64_t eighth;
+
+	if (rv_messenger_is_draining(d->node->messenger))
+		return;
+	if (!d->delay_ns)
+		rv_log_warn("peer %s: %s; it is tried again until it answers", d->peer->name, why);
+	d->delay_ns = rv_min_u64(rv_max_u64(2 * d->delay_ns, REDIAL_MIN_NS), REDIAL_MAX_NS);
+	eighth = d->delay_ns / 8;
+	d->again.fn = dial_again;
+	rv_task_at(&d->node->net->reactor, &d->again,
+		   rv_sat_add(d->node->net->reactor.now_ns,
+			      d->delay_ns - eighth + rv_random_u64() % (2 * eighth)));
+}
+
 static void peer_connected(void *ctx, const struct rv_connect_result *r)
 {
-	const struct rv_config_peer *p = ctx;
+	struct rv_node_dial *d = ctx;
 
 	if (r->rc)
-		rv_log_warn("peer %s: %s; it is not tried again: rvctl peer-add %s %s:%u", p->name,
-			    r->why, p->name, p->address.host, p->address.port);
+		redial_later(d, r->why);
 	else if (!r->told)
 		rv_log_warn("peer %s: the node there does not say who it is, or is this one: give "
 			    "its peer_info file",
-			    p->name);
+			    d->peer->name);
+	else if (d->delay_ns)
+		rv_log_info("peer %s: it answers now", d->peer->name);
+}
+
+static void dial(struct rv_node_dial *d)
+{
+	struct rv_node *n = d->node;
+	const struct rv_config_peer *p = d->peer;
+
+	rv_messenger_connect(n->messenger, p->address.host, p->address.port, 0, p->name,
+			     rv_sat_add(n->net->reactor.now_ns, n->cfg->rendezvous.call_timeout_ns),
+			     peer_connected, d);
 }
 
 static void add_peer_file(struct rv_node *n, const struct rv_config_peer *p)
@@ -49,17 +95,17 @@ static void add_peer_file(struct rv_node *n, const struct rv_config_peer *p)
 
 static void add_peers(struct rv_node *n)
 {
-	for (size_t i = 0; i < n->cfg->peer_nr; i++) {
-		struct rv_config_peer *p = &n->cfg->peer[i];
+	n->dials = calloc(n->cfg->peer_nr + 1, sizeof(*n->dials));
+	if (!n->dials)
+		rv_log_err("peers: out of memory: those of the configuration are not known");
+	for (size_t i = 0; n->dials && i < n->cfg->peer_nr; i++) {
+		const struct rv_config_peer *p = &n->cfg->peer[i];
 
+		n->dials[i] = (struct rv_node_dial){.node = n, .peer = p};
 		if (p->peer_info[0])
 			add_peer_file(n, p);
 		else
-			rv_messenger_connect(n->messenger, p->address.host, p->address.port, 0,
-					     p->name,
-					     rv_sat_add(n->net->reactor.now_ns,
-							n->cfg->rendezvous.call_timeout_ns),
-					     peer_connected, p);
+			dial(&n->dials[i]);
 	}
 }
 

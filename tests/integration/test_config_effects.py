@@ -437,6 +437,30 @@ def test_peers_of_the_configuration_are_known():
             c.close()
 
 
+def test_a_configured_peer_that_starts_later_is_found():
+    with Daemon("late") as late, tempfile.TemporaryDirectory() as tmp:
+        worker_at = late.tcp
+        late.kill()
+        late.args += ["-s", "tcp.listen=127.0.0.1:%d" % worker_at]
+        conf = os.path.join(tmp, "c.conf")
+        with open(conf, "w") as f:
+            f.write('[peer "late"]\naddress = 127.0.0.1:%d\n' % worker_at)
+        c = Daemon("c", wait=False)
+        c.kill()
+        c.args[1:1] = ["-c", conf]
+        c.restart()
+        try:
+            eventually(lambda: "peer late: " in c.text() and "tried again until it answers" in c.text(), what="the first refusal")
+            time.sleep(2)
+            assert c.text().count("peer late: ") == 1, c.text()
+            late.restart()
+            eventually(lambda: "peer late: it answers now" in c.text(), what="the peer")
+            assert [p["name"] for p in c.client().list("peers")["peers"]] == ["late"]
+            assert c.stop() == 0
+        finally:
+            c.close()
+
+
 def test_discovery_is_refused_while_there_is_none():
     for kind in ("file", "etcd"):
         rc, _, err = run_rvd("-s", "discovery.kind=" + kind, "-s", "discovery.path=/x", "-s", "discovery.endpoints=h:1", "-s",
