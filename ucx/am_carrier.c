@@ -164,7 +164,7 @@ static struct rv_link *reach(struct rv_carrier *c, uint64_t worker, uint64_t as,
 		.close = {.kind = RV_AM_CLOSE, .l = l},
 		.lost = {.kind = RV_AM_LOST, .l = l},
 	};
-	snprintf(l->name, sizeof(l->name), "ucx %016" PRIx64, worker);
+	snprintf(l->name, sizeof(l->name), "ucx %" PRIu64, worker);
 	rv_list_push(&am->links, &l->all);
 	put_down(am, &l->open);
 	return &l->link;

@@ -147,7 +147,7 @@ static int wire_up(struct rv_ucx_worker *w, struct rv_ucx_peer *p)
 	rv_list_push(&w->live, &ep->link);
 	status = create(ep, p);
 	if (status != UCS_OK) {
-		rv_log_warn("ucx: no endpoint to worker %016" PRIx64 ": %s", p->worker,
+		rv_log_warn("ucx: no endpoint to worker %" PRIu64 ": %s", p->worker,
 			    ucs_status_string(status));
 		rv_list_del(&ep->link);
 		free(ep);
@@ -355,7 +355,7 @@ void rv_ucx_peer_abandon(struct rv_ucx_worker *w, uint64_t worker)
 
 	if (!p || !p->ep)
 		return;
-	rv_log_info("ucx: connection to worker %016" PRIx64 " is given up, %u operations pending",
+	rv_log_info("ucx: connection to worker %" PRIu64 " is given up, %u operations pending",
 		    worker, p->ep->pending);
 	close_by_force(p->ep, RV_EP_ABANDONED);
 }
@@ -363,7 +363,7 @@ void rv_ucx_peer_abandon(struct rv_ucx_worker *w, uint64_t worker)
 static void close_broken(struct rv_ucx_ep *ep)
 {
 	if (ep->peer) {
-		rv_log_warn("ucx: connection to worker %016" PRIx64 " failed: %s", ep->peer->worker,
+		rv_log_warn("ucx: connection to worker %" PRIu64 " failed: %s", ep->peer->worker,
 			    ucs_status_string(ep->error));
 		back_off(ep->w, ep->peer);
 	}
