@@ -260,7 +260,7 @@ def test_an_owner_killed_while_it_is_read_is_an_error_and_not_the_end():
 
 def test_a_read_that_is_late_is_given_up_one_lease_later():
     """Its caller has an answer at the deadline; the device writes until the queue pair is gone, and no longer."""
-    data = pattern(1 << 20) * 256
+    data = pattern(1 << 20) * 160
     with verbs_node("a", 1, rendezvous__lease_timeout="300ms") as a, \
             verbs_node("b", 2, memory__initial_arena_bytes="512MiB", memory__dedicated_arena_min="512MiB") as b:
         ca, cb, watcher = a.client(), b.client(), b.client()
