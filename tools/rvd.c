@@ -209,15 +209,18 @@ static void reload(struct args *a, const struct rv_config *running, struct rv_no
 	struct rv_config *fresh = calloc(1, sizeof(*fresh));
 	unsigned changes = 0;
 
-	if (!fresh || load(a, fresh, true)) {
-		rv_log_err("config: not reloaded: all settings stay as they are");
-		free(fresh);
+	if (!fresh) {
+		rv_log_err("config: not reloaded: out of memory");
 		return;
 	}
-	rv_config_diff(running, fresh, changed, &changes);
-	if (!changes)
-		rv_log_info("config: read again, nothing has changed");
-	rv_node_reload(node, fresh);
+	if (load(a, fresh, true)) {
+		rv_log_err("config: not reloaded: all settings stay as they are");
+	} else {
+		rv_config_diff(running, fresh, changed, &changes);
+		if (!changes)
+			rv_log_info("config: read again, nothing has changed");
+		rv_node_reload(node, fresh);
+	}
 	rv_config_fini(fresh);
 	free(fresh);
 }

@@ -1,6 +1,7 @@
 #include "verbs/window.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,19 +44,26 @@ static struct rv_verbs_served *find(struct rv_verbs *v, const struct rv_fabric_r
 	return NULL;
 }
 
-/* What is under way on these queue pairs is one request at a time; others' are of those that were given up. */
-static int await(struct rv_verbs *v, uint64_t id)
+/*
+ * What is under way on these queue pairs is one request at a time; others' are of those that were given up.
+ *
+ * @param[out] how  in words, after a failure
+ */
+static int await(struct rv_verbs *v, uint64_t id, const char **how)
 {
 	uint64_t deadline = rv_clock_ns() + POSTED_NS;
-	struct ibv_wc wc;
+	struct ibv_wc wc = {.status = IBV_WC_SUCCESS};
 
 	for (;;) {
 		int n = ibv_poll_cq(v->served_cq, 1, &wc);
 
+		*how = "its completions cannot be read";
 		if (n < 0)
 			return -EIO;
+		*how = ibv_wc_status_str(wc.status);
 		if (n && wc.wr_id == id)
 			return wc.status == IBV_WC_SUCCESS ? 0 : -ECONNRESET;
+		*how = "it does not answer";
 		if (!n && rv_clock_ns() >= deadline)
 			return -ETIMEDOUT;
 	}
@@ -64,6 +72,7 @@ static int await(struct rv_verbs *v, uint64_t id)
 static int post(struct rv_verbs *v, struct rv_verbs_served *s, struct ibv_send_wr *wr)
 {
 	struct ibv_qp_attr broken = {.qp_state = IBV_QPS_ERR};
+	const char *how = "it takes no requests";
 	struct ibv_send_wr *bad;
 	int rc;
 
@@ -71,10 +80,11 @@ static int post(struct rv_verbs *v, struct rv_verbs_served *s, struct ibv_send_w
 	wr->send_flags = IBV_SEND_SIGNALED;
 	rc = -ibv_post_send(s->end.qp, wr, &bad);
 	if (!rc)
-		rc = await(v, wr->wr_id);
+		rc = await(v, wr->wr_id, &how);
 	if (rc) {
-		rv_log_info("verbs: a queue pair that worker %llu reads by takes no windows: %s",
-			    (unsigned long long)s->worker, strerrordesc_np(-rc));
+		rv_log_info("verbs: a window could not be %s on a queue pair that worker %" PRIu64
+			    " reads by: %s",
+			    wr->opcode == IBV_WR_BIND_MW ? "bound" : "invalidated", s->worker, how);
 		s->stuck = true;
 		ibv_modify_qp(s->end.qp, &broken, IBV_QP_STATE);
 	}
