@@ -78,7 +78,6 @@ struct rv_get {
 	uint64_t into_off;
 	struct rv_fabric_get get;
 	uint64_t get_began_ns;
-	struct rv_get_raw_run *raw; /* reading over and over */
 	uint64_t remote_addr;
 	size_t key_len;
 	uint32_t offer_qp; /* of the acquire that was answered */
@@ -160,6 +159,10 @@ bool rv_get_rdma_possible(const struct rv_engine *e);
 
 /** The owner answered with a descriptor. */
 void rv_get_on_descriptor(struct rv_get *g, const struct rv_peer_call *call);
+
+/** The read of all its bytes, as the descriptor and the destination have it. */
+struct rv_fabric_get rv_get_read(const struct rv_get *g,
+				 void (*done)(struct rv_fabric_get *fg, int rc), void *ctx);
 
 void rv_get_begin_rdma(struct rv_get *g);
 void rv_get_late_rdma(struct rv_get *g);

@@ -53,18 +53,7 @@ static void post(struct read *r)
 	if (!wants_more(run, raw, now_ns))
 		return;
 	r->i = run->begun;
-	r->get = (struct rv_fabric_get){
-		.worker = g->handle.worker,
-		.remote_addr = g->remote_addr,
-		.len = g->len,
-		.key = g->key,
-		.key_len = g->key_len,
-		.qp = f->ops->reads_by ? g->offer_qp : 0,
-		.local = rv_get_dst(g),
-		.local_map = g->block->arena->map[f->index],
-		.done = read_done,
-		.ctx = r,
-	};
+	r->get = rv_get_read(g, read_done, r);
 	if (!run->begun)
 		raw->first_ns = now_ns;
 	if (raw->began_ns)
@@ -84,7 +73,6 @@ static void over(struct rv_get_raw_run *run)
 	struct rv_raw *raw = asked(run);
 	int rc = run->rc;
 
-	g->raw = NULL;
 	free(run);
 	if (g->late) {
 		rv_get_wind_up(g);
@@ -141,7 +129,6 @@ void rv_get_begin_raw(struct rv_get *g)
 		return;
 	}
 	run->g = g;
-	g->raw = run;
 	g->state = GET_RDMA;
 	rv_task_at(g->e->reactor, &g->deadline, rv_get_step_deadline(g));
 	for (unsigned i = 0; i < raw->depth && !run->rc; i++) {

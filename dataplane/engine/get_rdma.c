@@ -73,6 +73,25 @@ static uint64_t renew_period(const struct rv_get *g)
 	return rv_max_u64(g->proof.timeout_ns / 2, RENEW_FLOOR_NS);
 }
 
+struct rv_fabric_get rv_get_read(const struct rv_get *g,
+				 void (*done)(struct rv_fabric_get *fg, int rc), void *ctx)
+{
+	const struct rv_fabric *f = g->fabric;
+
+	return (struct rv_fabric_get){
+		.worker = g->handle.worker,
+		.remote_addr = g->remote_addr,
+		.len = g->len,
+		.key = g->key,
+		.key_len = g->key_len,
+		.qp = f->ops->reads_by ? g->offer_qp : 0,
+		.local = rv_get_dst(g),
+		.local_map = g->block->arena->map[f->index],
+		.done = done,
+		.ctx = ctx,
+	};
+}
+
 void rv_get_begin_rdma(struct rv_get *g)
 {
 	struct rv_fabric *f = g->fabric;
@@ -89,18 +108,7 @@ void rv_get_begin_rdma(struct rv_get *g)
 	g->state = GET_RDMA;
 	rv_task_at(g->e->reactor, &g->deadline, rv_get_step_deadline(g));
 	g->get_began_ns = g->e->reactor->conf.clock();
-	g->get = (struct rv_fabric_get){
-		.worker = g->handle.worker,
-		.remote_addr = g->remote_addr,
-		.len = g->len,
-		.key = g->key,
-		.key_len = g->key_len,
-		.qp = f->ops->reads_by ? g->offer_qp : 0,
-		.local = rv_get_dst(g),
-		.local_map = g->block->arena->map[f->index],
-		.done = get_done,
-		.ctx = g,
-	};
+	g->get = rv_get_read(g, get_done, g);
 	rv_probe_get_start(g->handle.worker, g->len, (unsigned)f->ops->backend);
 	rc = f->ops->get(f, g->e->reactor->index, &g->get);
 	if (rc)
