@@ -52,21 +52,18 @@ static struct rv_verbs_served *find(struct rv_verbs *v, const struct rv_fabric_r
 static int await(struct rv_verbs *v, uint64_t id, const char **how)
 {
 	uint64_t deadline = rv_clock_ns() + POSTED_NS;
-	struct ibv_wc wc = {.status = IBV_WC_SUCCESS};
+	struct ibv_wc wc;
+	int n;
 
-	for (;;) {
-		int n = ibv_poll_cq(v->served_cq, 1, &wc);
-
-		*how = "its completions cannot be read";
-		if (n < 0)
-			return -EIO;
-		*how = ibv_wc_status_str(wc.status);
-		if (n && wc.wr_id == id)
+	do {
+		n = ibv_poll_cq(v->served_cq, 1, &wc);
+		if (n > 0 && wc.wr_id == id) {
+			*how = ibv_wc_status_str(wc.status);
 			return wc.status == IBV_WC_SUCCESS ? 0 : -ECONNRESET;
-		*how = "it does not answer";
-		if (!n && rv_clock_ns() >= deadline)
-			return -ETIMEDOUT;
-	}
+		}
+	} while (n > 0 || (n == 0 && rv_clock_ns() < deadline));
+	*how = n ? "its completions cannot be read" : "it does not answer";
+	return n ? -EIO : -ETIMEDOUT;
 }
 
 static int post(struct rv_verbs *v, struct rv_verbs_served *s, struct ibv_send_wr *wr)
