@@ -30,9 +30,11 @@
 #include "ucx/fabric_ucx.h"
 #include "verbs/fabric_verbs.h"
 
-#define CELLS        4096u
-#define MAX_GETS     1024u
-#define RING_ENTRIES 512u
+#define CELLS            4096u
+#define MAX_GETS         1024u
+/* A payload that goes with the answer to an acquire: below this a message costs more than its bytes. */
+#define ANSWER_BYTES_MAX 65536u
+#define RING_ENTRIES     512u
 
 int __attribute__((format(printf, 4, 5)))
 rv_node_fail(int rc, char *why, size_t cap, const char *fmt, ...)
@@ -491,6 +493,7 @@ static int make_engine(struct rv_node *n, struct rv_node_core *c, unsigned shard
 		.chunk_lease_ns = cfg->rendezvous.chunk_lease_timeout_ns,
 		.rdma_min_bytes = cfg->rendezvous.rdma_min_bytes,
 		.chunk_size = (uint32_t)cfg->rendezvous.chunk_size,
+		.bytes_max = ANSWER_BYTES_MAX,
 		.verify = cfg->rendezvous.verify == RV_CONFIG_VERIFY_XXH3,
 		.max_slots = (uint32_t)rv_max_u64(
 			1, rv_min_u64(cfg->rendezvous.max_slots / polling, RV_IDTAB_MAX)),

@@ -65,6 +65,7 @@ static bool begin(struct flight *f)
 		.path = g->path,
 		.deadline_ns = RV_NEVER,
 		.uid = geteuid(),
+		.then = RV_GET_THEN_DETACH,
 	};
 	f->cell->run = rv_engine_run_get;
 	f->cell->done = got;
@@ -87,46 +88,30 @@ static void end(struct flight *f)
 		rv_cell_reply(g->e->reactor->port, g->asker);
 }
 
-/* The lease's end is on its way: the get is whole. */
-static void gave_back(struct rv_port *port, struct rv_cell *c)
+/* The lease's end is over or on its way: the get is whole. */
+static void got(struct rv_port *port, struct rv_cell *c)
 {
 	struct flight *f = c->ctx;
 	struct gets *g = f->of;
+	struct rv_msg_get *m = (void *)c->body;
 
 	(void)port;
+	if (m->rc) {
+		if (!g->rc)
+			snprintf(g->text, sizeof(g->text), "%s",
+				 m->text[0] ? m->text : rv_err_name(m->rc));
+		g->rc = m->rc;
+		end(f);
+		return;
+	}
+	if (m->block)
+		rv_block_drop(m->block);
 	if (g->raw->ended_ns)
 		g->raw->ended_ns[f->i] = now(g);
 	g->raw->last_ns = now(g);
 	g->raw->done_nr++;
 	if (!begin(f))
 		end(f);
-}
-
-static void got(struct rv_port *port, struct rv_cell *c)
-{
-	struct flight *f = c->ctx;
-	struct gets *g = f->of;
-	struct rv_msg_get m = *(struct rv_msg_get *)(void *)c->body;
-	struct rv_peer_calls *pc = g->e->conf.calls;
-
-	if (m.rc) {
-		if (!g->rc)
-			snprintf(g->text, sizeof(g->text), "%s",
-				 m.text[0] ? m.text : rv_err_name(m.rc));
-		g->rc = m.rc;
-		end(f);
-		return;
-	}
-	if (m.block)
-		rv_block_drop(m.block);
-	*(struct rv_peer_call *)(void *)c->body = (struct rv_peer_call){
-		.op = RV_PEER_DETACH,
-		.handle = g->handle,
-		.deadline_ns = RV_NEVER,
-		.lease_id = m.lease_id,
-	};
-	c->done = gave_back;
-	pc->ops->start(pc, port, c);
 }
 
 static void run(struct rv_port *port, struct rv_cell *c)

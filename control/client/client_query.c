@@ -123,7 +123,10 @@ struct rv_local_req rv_client_get_like(const struct rv_opts *o)
 {
 	return (struct rv_local_req){
 		.path = (uint32_t)o->path,
-		.flags = o->keep ? RV_LOCAL_KEEP : 0,
+		.flags = (o->keep ? RV_LOCAL_KEEP : 0) |
+			 (o->then == RV_THEN_DETACH    ? RV_LOCAL_THEN_DETACH
+			  : o->then == RV_THEN_RELEASE ? RV_LOCAL_THEN_RELEASE
+						       : 0),
 	};
 }
 

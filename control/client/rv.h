@@ -94,6 +94,16 @@ enum rv_plain_why {
 	RV_PLAIN_NO_RDMA,        /* this node has no RDMA */
 };
 
+/**
+ * What becomes of the lease of a get that succeeded. With anything but RV_THEN_KEEP the get's *lease is 0, and there is
+ * nothing to end; from a node of our kind a payload of up to 64 KiB then takes one message each way in all.
+ */
+enum rv_then {
+	RV_THEN_KEEP,    /* the caller ends it */
+	RV_THEN_DETACH,  /* it is ended */
+	RV_THEN_RELEASE, /* it is released: the slot loses a reference. Only sent, not waited for */
+};
+
 /** What a call did; filled in where rv_opts.how points, on success. */
 struct rv_how {
 	uint64_t elapsed_ns;     /* get: time in the daemon */
@@ -112,6 +122,7 @@ struct rv_opts {
 	enum rv_get_path path; /* get */
 	bool session;          /* register: the slot ends with this session */
 	bool keep; /* get: the lease outlives this session; region: the slot does (rv_region_hand_over) */
+	enum rv_then then;  /* get: what becomes of the lease once the bytes are here */
 	struct rv_how *how; /* NULL, or what the call did */
 	uint64_t reserved[4];
 };
@@ -376,7 +387,7 @@ int rv_region_deregistered(struct rv_region_watch *watch, uint64_t timeout_ns);
 /** @thread any; NULL is fine */
 void rv_region_watch_free(struct rv_region_watch *watch);
 
-/* Fetching. On success the caller has a lease, and ends it with rv_detach() or rv_release(). */
+/* Fetching. On success the caller has a lease, and ends it with rv_detach() or rv_release(), if rv_opts.then does not. */
 
 /**
  * Ask the owner about a slot.
@@ -394,10 +405,10 @@ int rv_metadata_at(struct rv_client *c, const struct rv_ref *ref, const struct r
 /**
  * Fetch the bytes into memory of the heap.
  *
- * @param opts        path, keep, timeout_ns, how; or NULL
+ * @param opts        path, keep, then, timeout_ns, how; or NULL
  * @param[out] data   the bytes, never NULL; the caller frees them with rv_free()
  * @param[out] len    how many
- * @param[out] lease  the lease
+ * @param[out] lease  the lease; 0: rv_opts.then has ended it
  * @return as rv_metadata(); also -EKEYREVOKED: the lease was lost, the bytes cannot be proven
  *         right; -ENOSPC: no room for them on this node; -ENOTSUP: rv_opts.path cannot be had
  *

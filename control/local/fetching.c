@@ -121,11 +121,12 @@ static void got(struct rv_port *port, struct rv_cell *c)
 	if (!s->open || (m.block && !(b = rv_buffer_add(s, m.block_engine, m.block, m.len)))) {
 		if (m.block)
 			rv_local_drop_block(s->local, m.block_engine, m.block);
-		rv_local_detach(s->local, m.handle, m.lease_id);
+		if (m.lease_id)
+			rv_local_detach(s->local, m.handle, m.lease_id);
 		rv_pending_refuse(p, -ENOMEM, NULL);
 		return;
 	}
-	if (!(p->rq.flags & RV_LOCAL_KEEP))
+	if (m.lease_id && !(p->rq.flags & RV_LOCAL_KEEP))
 		lease_add(s, m.handle, m.lease_id);
 	if (b) {
 		b->view = true;
@@ -213,6 +214,9 @@ static void start_get(struct pending *p)
 							      : RV_GET_ANY,
 		.deadline_ns = p->deadline_ns,
 		.uid = s->uid,
+		.then = p->rq.flags & RV_LOCAL_THEN_RELEASE  ? RV_GET_THEN_RELEASE
+			: p->rq.flags & RV_LOCAL_THEN_DETACH ? RV_GET_THEN_DETACH
+							     : RV_GET_THEN_KEEP,
 	};
 	c->run = rv_engine_run_get;
 	c->done = got;

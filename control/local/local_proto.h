@@ -103,12 +103,15 @@ enum rv_local_admin {
 #define RV_LOCAL_FAILED 1u /* the payload is an error text */
 
 /** GET flags. */
-#define RV_LOCAL_KEEP 1u /* the lease outlives this session */
+#define RV_LOCAL_KEEP         1u /* the lease outlives this session */
+/** GET: the lease is over when the bytes are here, by a detach or a release; the reply's lease_id is 0. */
+#define RV_LOCAL_THEN_DETACH  4u
+#define RV_LOCAL_THEN_RELEASE 8u
 /**
  * GET: no more than `len` bytes (-ERANGE with the payload's), into the buffer `token` of this session (ALLOC,
  * shared) at `off` if the token is not 0. Bytes that are there come without a token; a view may come all the same.
  */
-#define RV_LOCAL_INTO 2u
+#define RV_LOCAL_INTO         2u
 
 #define RV_LOCAL_HOST 256u
 #define RV_LOCAL_NAME 64u

@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "control/messenger/inbound_impl.h"
+#include "dataplane/base/check.h"
 
 struct rv_link *rv_answer_link(struct rv_mlink *l, uint64_t worker)
 {
@@ -56,6 +57,22 @@ int rv_answer_response(struct rv_mlink *l, const struct rv_msg_id *id, bool erro
 	if (rc == -EMSGSIZE && l->datagram && !sent)
 		send_long(l->m, id, head, head_len, body, len);
 	return rc;
+}
+
+int rv_answer_with_headers(struct rv_mlink *l, const struct rv_msg_id *id,
+			   const struct rv_header_pair *pairs, size_t nr, const void *body,
+			   size_t len, rv_sent_fn *sent, void *ctx)
+{
+	uint8_t map[128], head[RV_RESPONSE_HEADER_MIN + sizeof(map)];
+	struct rv_writer mw = rv_writer(map, sizeof(map)), w = rv_writer(head, sizeof(head));
+	struct rv_response_header h = {.id = *id, .headers = map};
+
+	RV_CHECK(!l->datagram && !rv_headers_encode(&mw, pairs, nr));
+	h.headers_len = (uint16_t)mw.len;
+	RV_CHECK(!rv_response_header_encode(&w, &h) && !w.bad);
+	if (!l->link)
+		return -ESHUTDOWN;
+	return l->link->ops->send(l->link, RV_FRAME_RESPONSE, head, w.len, body, len, sent, ctx);
 }
 
 /* Too long for a datagram, and for no other way: its caller would wait for ever, so it gets an error. */

@@ -29,7 +29,9 @@ struct rv_call_answer {
 	int rc; /* 0; -EREMOTEIO: payload is the peer's text; -ESHUTDOWN; -ECONNRESET; -ETIMEDOUT; -EPROTO */
 	const uint8_t *payload;
 	size_t len;
-	bool placed; /* the payload is in the call's place */
+	bool placed;            /* the payload is in the call's place */
+	const uint8_t *headers; /* a response's; NULL: none */
+	size_t headers_len;
 };
 
 /** The record is free again when this returns. */
@@ -66,6 +68,8 @@ struct rv_call {
 	struct rv_mlink *placing; /* its answer's payload is arriving there */
 	uint8_t *place;
 	size_t place_len;
+	bool place_upto; /* it takes shorter payloads too, of answers that have a lease in their headers */
+	uint64_t placed_lease; /* that one, of the answer that is arriving there */
 	uint64_t sent_ns;
 };
 

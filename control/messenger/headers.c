@@ -56,13 +56,13 @@ int rv_headers_find_staged(const uint8_t *buf, size_t len, struct rv_handle *out
 	return rc ? rc : rv_handle_parse_text(val, val_len, out);
 }
 
-bool rv_headers_find_ms(const uint8_t *buf, size_t len, const char *key, uint64_t *ms)
+bool rv_headers_find_u64(const uint8_t *buf, size_t len, const char *key, uint64_t *out)
 {
 	uint64_t n = 0;
 	const char *val;
 	size_t val_len;
 
-	if (rv_headers_find(buf, len, key, &val, &val_len))
+	if (rv_headers_find(buf, len, key, &val, &val_len) || !val_len)
 		return false;
 	for (size_t i = 0; i < val_len; i++) {
 		if (val[i] < '0' || val[i] > '9')
@@ -71,7 +71,15 @@ bool rv_headers_find_ms(const uint8_t *buf, size_t len, const char *key, uint64_
 		    __builtin_add_overflow(n, (uint64_t)(val[i] - '0'), &n))
 			return false;
 	}
-	if (n == 0)
+	*out = n;
+	return true;
+}
+
+bool rv_headers_find_ms(const uint8_t *buf, size_t len, const char *key, uint64_t *ms)
+{
+	uint64_t n;
+
+	if (!rv_headers_find_u64(buf, len, key, &n) || !n)
 		return false;
 	*ms = n;
 	return true;

@@ -21,6 +21,14 @@
 /** How long the sender's call may still take, and how long its staged slot lives; milliseconds. */
 #define RV_HEADER_BUDGET_MS "_rv_budget_ms"
 #define RV_HEADER_LEASE_MS  "_rv_lease_ms"
+/*
+ * `_rvd_get`, all decimal. Request: the longest payload that may come with the answer, and whether it ends the lease.
+ * Answer, if the payload came along: the lease (0: it is over), and what the payload hashes to.
+ */
+#define RV_HEADER_BYTES     "_rvd_bytes"
+#define RV_HEADER_ENDS      "_rvd_ends"
+#define RV_HEADER_LEASE     "_rvd_lease"
+#define RV_HEADER_XXH3      "_rvd_xxh3"
 
 /** Longest value that a sender may put in. */
 #define RV_HEADER_VALUE_MAX 1024u
@@ -39,6 +47,9 @@ int rv_headers_find(const uint8_t *buf, size_t len, const char *key, const char 
 
 /** The handle of a staged payload. @return 0; -ENOENT; -EPROTO; -EINVAL or -ERANGE: not a handle */
 int rv_headers_find_staged(const uint8_t *buf, size_t len, struct rv_handle *out);
+
+/** A number. @return false when absent, empty, over 2^64 - 1 or not a plain decimal */
+bool rv_headers_find_u64(const uint8_t *buf, size_t len, const char *key, uint64_t *n);
 
 /** Milliseconds. @return false when absent, empty, 0, over 2^64 - 1 or not a plain decimal */
 bool rv_headers_find_ms(const uint8_t *buf, size_t len, const char *key, uint64_t *ms);

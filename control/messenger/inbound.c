@@ -54,13 +54,19 @@ static struct pending *pending_new(struct rv_messenger *m, const struct request 
 	return p;
 }
 
-static void pending_end(struct pending *p, struct rv_cell *cell)
+/* The cell stays: it still has something to do. */
+static void pending_done(struct pending *p)
 {
 	p->m->serving--;
 	rv_mlink_request_done(p->rq.link);
 	rv_mlink_drop(p->rq.link);
-	rv_cell_free(p->m->reactor->port, cell);
 	rv_slab_give(&p->m->pending, p);
+}
+
+static void pending_end(struct pending *p, struct rv_cell *cell)
+{
+	rv_cell_free(p->m->reactor->port, cell);
+	pending_done(p);
 }
 
 /* Whose handle is it? Stock nodes look only at the low half; so do we, but a foreign one is not served. */
@@ -94,7 +100,6 @@ static struct rv_engine *owner_of(struct rv_messenger *m, const struct request *
 	return e;
 }
 
-#define NOT_FOUND     "rendezvous handle not found"
 #define REF_NOT_FOUND "_rv_ref: handle not found"
 
 /* _rv_metadata, _rv_ref */
@@ -238,6 +243,11 @@ static void acquire_answered(struct rv_port *port, struct rv_cell *cell)
 	const struct rv_transfer *t;
 
 	(void)port;
+	if (!a->rc && a->answer == RV_ANSWER_BYTES) {
+		rv_answer_bytes(m, &p->rq, cell);
+		pending_done(p);
+		return;
+	}
 	if (a->rc == -ENOENT) {
 		not_found(&p->rq, NOT_FOUND, p->handle, rv_end_cause_suffix(a->cause));
 	} else if (a->rc) {
@@ -251,10 +261,7 @@ static void acquire_answered(struct rv_port *port, struct rv_cell *cell)
 		else
 			rv_answer_error(&p->rq, BUSY);
 		if (!t) {
-			m->serving--;
-			rv_mlink_request_done(p->rq.link);
-			rv_mlink_drop(p->rq.link);
-			rv_slab_give(&m->pending, p);
+			pending_done(p);
 			take_lease_back(m, cell);
 			return;
 		}
@@ -262,8 +269,9 @@ static void acquire_answered(struct rv_port *port, struct rv_cell *cell)
 	pending_end(p, cell);
 }
 
-static void run_acquire(struct rv_messenger *m, const struct request *rq, const uint8_t *body,
-			size_t len)
+/* @param bytes_max  of a payload that goes with the answer; 0: none  @param ends  it takes no lease then */
+static void acquire(struct rv_messenger *m, const struct request *rq, const uint8_t *body,
+		    size_t len, uint64_t bytes_max, bool ends)
 {
 	struct rv_body_acquire b;
 	struct rv_engine *e;
@@ -295,10 +303,29 @@ static void run_acquire(struct rv_messenger *m, const struct request *rq, const 
 		.offer_qp = b.verbs_qp,
 		.chunk_lease_ns =
 			rq->lease_ms > RV_NEVER / RV_MS(1) ? RV_NEVER : RV_MS(rq->lease_ms),
+		.bytes_max = bytes_max,
+		.ends = ends,
 	};
 	cell->run = rv_engine_run_acquire;
 	cell->done = acquire_answered;
 	rv_engine_send(m->reactor->port, e, cell);
+}
+
+static void run_acquire(struct rv_messenger *m, const struct request *rq, const uint8_t *body,
+			size_t len)
+{
+	acquire(m, rq, body, len, 0, false);
+}
+
+static void run_get(struct rv_messenger *m, const struct request *rq, const uint8_t *body,
+		    size_t len)
+{
+	uint64_t bytes_max = 0, ends = 0;
+
+	if (!rq->link->datagram)
+		rv_headers_find_u64(rq->headers, rq->headers_len, RV_HEADER_BYTES, &bytes_max);
+	rv_headers_find_u64(rq->headers, rq->headers_len, RV_HEADER_ENDS, &ends);
+	acquire(m, rq, body, len, bytes_max, ends != 0);
 }
 
 /* _rv_lease_renew, _rv_detach, _rv_release */
@@ -522,6 +549,7 @@ static const struct handler handlers[] = {
 	{"_rv_detach", true, true, run_detach},
 	{"_rv_release", true, true, run_release},
 	{"_rv_lease_renew", true, true, run_renew},
+	{RV_GET, false, true, run_get},
 	{RV_GOODBYE, false, true, run_goodbye},
 };
 
@@ -632,7 +660,9 @@ void rv_inbound_message(struct rv_messenger *m, struct rv_mlink *l, const struct
 	rq = (struct request){.link = l,
 			      .id = h.id,
 			      .kind = h.kind,
-			      .arrival_ns = m->reactor->conf.clock()};
+			      .arrival_ns = m->reactor->conf.clock(),
+			      .headers = h.headers,
+			      .headers_len = h.headers_len};
 	hd = find_handler(&h);
 	if (rv_messenger_is_draining(m) && !(hd && hd->while_draining)) {
 		refuse(l, &h, f);

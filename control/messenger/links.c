@@ -9,6 +9,7 @@
 
 #include "control/json/peer_info.h"
 #include "control/json/rv_codec.h"
+#include "control/messenger/headers.h"
 #include "control/messenger/messenger_impl.h"
 #include "dataplane/base/check.h"
 #include "dataplane/base/clock.h"
@@ -236,17 +237,19 @@ static void on_displaced(void *user, struct rv_link *link)
 
 /* An answer. */
 
-static struct rv_call *call_of_answer(struct rv_messenger *m, const struct rv_frame *f, bool *ok)
+/* @param[out] rh  a response's header; all zero for others */
+static struct rv_call *call_of_answer(struct rv_messenger *m, const struct rv_frame *f,
+				      struct rv_response_header *rh, bool *ok)
 {
-	struct rv_response_header rh;
 	struct rv_ack_header ah;
 
 	*ok = false;
+	*rh = (struct rv_response_header){0};
 	if (f->type == RV_FRAME_RESPONSE) {
-		if (rv_response_header_decode(f->header, f->header_len, &rh))
+		if (rv_response_header_decode(f->header, f->header_len, rh))
 			return NULL;
-		*ok = rh.outcome == 0;
-		return rv_call_find(&m->calls, &rh.id);
+		*ok = rh->outcome == 0;
+		return rv_call_find(&m->calls, &rh->id);
 	}
 	if (rv_ack_header_decode(f->header, f->header_len, &ah) || ah.event)
 		return NULL;
@@ -254,16 +257,26 @@ static struct rv_call *call_of_answer(struct rv_messenger *m, const struct rv_fr
 	return rv_call_find(&m->calls, &ah.id);
 }
 
+static bool fits_place(struct rv_call *c, const struct rv_frame *f,
+		       const struct rv_response_header *rh)
+{
+	if (!c->place_upto)
+		return f->payload_len == c->place_len;
+	return f->payload_len <= c->place_len &&
+	       rv_headers_find_u64(rh->headers, rh->headers_len, RV_HEADER_LEASE, &c->placed_lease);
+}
+
 static void *on_place(void *user, struct rv_link *link, const struct rv_frame *f)
 {
 	struct rv_mlink *l = link->user;
+	struct rv_response_header rh;
 	struct rv_call *c;
 	bool ok;
 
 	if (f->type != RV_FRAME_RESPONSE)
 		return NULL;
-	c = call_of_answer(user, f, &ok);
-	if (!c || !ok || !c->place || c->placing || c->dying || f->payload_len != c->place_len)
+	c = call_of_answer(user, f, &rh, &ok);
+	if (!c || !ok || !c->place || c->placing || c->dying || !fits_place(c, f, &rh))
 		return NULL;
 	c->placing = l;
 	l->placing = c;
@@ -275,9 +288,13 @@ static void on_answer(struct rv_messenger *m, struct rv_mlink *l, const struct r
 	struct rv_call_answer a = {.payload = f->payload,
 				   .len = f->payload_len,
 				   .placed = f->placed};
+	struct rv_response_header rh;
 	struct rv_call *c;
 	bool ok;
 
+	c = call_of_answer(m, f, &rh, &ok);
+	a.headers = rh.headers;
+	a.headers_len = rh.headers_len;
 	if (f->placed) {
 		c = l->placing;
 		l->placing = NULL;
@@ -286,7 +303,6 @@ static void on_answer(struct rv_messenger *m, struct rv_mlink *l, const struct r
 		rv_call_finish(&m->calls, c, &a);
 		return;
 	}
-	c = call_of_answer(m, f, &ok);
 	if (!c || c->placing || c->dying)
 		return; /* late, foreign or a duplicate */
 	a.rc = ok ? 0 : -EREMOTEIO;
@@ -296,7 +312,8 @@ static void on_answer(struct rv_messenger *m, struct rv_mlink *l, const struct r
 static void on_shutting_down(struct rv_messenger *m, const struct rv_frame *f)
 {
 	static const char text[] = "request rejected: peer is shutting down";
-	struct rv_call_answer a = {-ESHUTDOWN, (const uint8_t *)text, sizeof(text) - 1, false};
+	struct rv_call_answer a = {-ESHUTDOWN, (const uint8_t *)text, sizeof(text) - 1, false, NULL,
+				   0};
 	struct rv_request_header h;
 	struct rv_call *c;
 
@@ -520,6 +537,13 @@ static void learn_answerer(struct rv_messenger *m, struct rv_route *r,
 	}
 }
 
+static void note_handler(void *user, const char *name, size_t len)
+{
+	struct rv_route *r = user;
+
+	r->gives_bytes |= len == sizeof(RV_GET) - 1 && memcmp(name, RV_GET, len) == 0;
+}
+
 static void hello_answered(struct rv_call *c, const struct rv_call_answer *a)
 {
 	struct rv_messenger *m = c->ctx;
@@ -537,9 +561,10 @@ static void hello_answered(struct rv_call *c, const struct rv_call_answer *a)
 			mlink_close(r->control, a->rc);
 		return; /* on_closed() does the rest */
 	}
+	r->gives_bytes = false;
 	/* A refusal is an answer too: it can be spoken to, if perhaps not answered by its own connections. */
-	if (!a->rc && !rv_body_handlers_decode(a->payload, a->len, NULL, NULL, &pi, &has, NULL) &&
-	    has) {
+	if (!a->rc &&
+	    !rv_body_handlers_decode(a->payload, a->len, note_handler, r, &pi, &has, NULL) && has) {
 		learn_answerer(m, r, &pi);
 		rv_peer_info_fini(&pi);
 	}

@@ -57,6 +57,7 @@ struct rv_route {
 	uint64_t retry_at_ns, backoff_ns;
 	int last_rc;
 	uint64_t told_worker; /* who answered our `_hello`; 0: it did not say */
+	bool gives_bytes;     /* it listed RV_GET */
 };
 
 /** A chunked transfer we serve. */
@@ -165,6 +166,11 @@ struct rv_carrier *rv_messenger_paired(struct rv_messenger *m, uint64_t worker, 
 void rv_messenger_on_idle(void *user, struct rv_carrier *c, uint64_t worker);
 
 /* outbound.c */
+/**
+ * As `_rv_acquire`, with headers (headers.h); where that would be answered with chunks, a short payload comes with the
+ * answer. Only to who lists it, and not by datagrams.
+ */
+#define RV_GET "_rvd_get"
 extern const struct rv_peer_calls_ops rv_messenger_peer_calls_ops;
 /** The messenger that a call's cell was handed to. */
 struct rv_messenger *rv_messenger_of_cell(const struct rv_cell *cell);

@@ -29,6 +29,11 @@ static int set_handler(struct rv_request_header *h, enum rv_call_kind kind, cons
 	return 0;
 }
 
+static size_t decimal(char *out, size_t cap, uint64_t n)
+{
+	return (size_t)snprintf(out, cap, "%" PRIu64, n);
+}
+
 static int encode_handle(struct rv_call *c, struct rv_request_header *h, struct rv_writer *body)
 {
 	const struct rv_peer_call *pc = call_of(c);
@@ -38,9 +43,34 @@ static int encode_handle(struct rv_call *c, struct rv_request_header *h, struct 
 	return set_handler(h, RV_CALL_UNARY, pc->op == RV_PEER_REF ? "_rv_ref" : "_rv_metadata");
 }
 
+/* Where a payload may come along, the owner is asked for it by another name, with headers that others do not look at. */
+static const char *ask_for_bytes(struct rv_call *c, const struct rv_peer_call *pc)
+{
+	char lease_ms[24], bytes[24];
+	struct rv_header_pair pair[3];
+	struct rv_writer w = rv_writer(c->headers, sizeof(c->headers));
+	size_t nr = 0;
+
+	pair[nr++] = (struct rv_header_pair){RV_HEADER_BYTES, bytes,
+					     decimal(bytes, sizeof(bytes), pc->bytes_max)};
+	if (pc->ends)
+		pair[nr++] = (struct rv_header_pair){RV_HEADER_ENDS, "1", 1};
+	if (pc->lease_ms)
+		pair[nr++] =
+			(struct rv_header_pair){RV_HEADER_LEASE_MS, lease_ms,
+						decimal(lease_ms, sizeof(lease_ms), pc->lease_ms)};
+	RV_CHECK(!rv_headers_encode(&w, pair, nr));
+	c->headers_len = (uint16_t)w.len;
+	return RV_GET;
+}
+
 static int encode_acquire(struct rv_call *c, struct rv_request_header *h, struct rv_writer *body)
 {
 	const struct rv_peer_call *pc = call_of(c);
+	const struct rv_messenger *m = rv_messenger_of_cell(c->ctx);
+	const struct rv_peer *p = rv_peers_find(&m->peers, pc->handle.worker);
+	const struct rv_route *r = p ? p->link : NULL;
+	bool bytes = pc->bytes_max && r && r->gives_bytes && r->control && !r->control->datagram;
 	struct rv_body_acquire a = {
 		.handle = pc->handle,
 		.has_offer = pc->offer != 0,
@@ -49,7 +79,7 @@ static int encode_acquire(struct rv_call *c, struct rv_request_header *h, struct
 	};
 
 	rv_body_acquire_encode(body, &a);
-	return set_handler(h, RV_CALL_UNARY, "_rv_acquire");
+	return set_handler(h, RV_CALL_UNARY, bytes ? ask_for_bytes(c, pc) : "_rv_acquire");
 }
 
 static int encode_lease(struct rv_call *c, struct rv_request_header *h, struct rv_writer *body)
@@ -126,14 +156,44 @@ static int decode_grant(struct rv_peer_call *pc, const struct rv_call_answer *a,
 	return 0;
 }
 
+/* The payload came along. */
+static int take_bytes(struct rv_peer_call *pc, const struct rv_call_answer *a, const char **why)
+{
+	if (a->len > pc->bytes_max) {
+		*why = "more bytes than were asked for";
+		return -EPROTO;
+	}
+	if (!a->placed && a->len)
+		memcpy(pc->dst, a->payload, a->len);
+	pc->has_xxh3 = rv_headers_find_u64(a->headers, a->headers_len, RV_HEADER_XXH3, &pc->xxh3);
+	pc->answer = RV_ANSWER_BYTES;
+	pc->ready.total_len = a->len;
+	return 0;
+}
+
+/* @param[out] lease  that the owner granted with it; 0: none */
+static int decode_acquired(struct rv_peer_call *pc, const struct rv_call_answer *a, uint64_t *lease,
+			   const char **why)
+{
+	int rc;
+
+	*lease = 0;
+	if (!pc->bytes_max ||
+	    !rv_headers_find_u64(a->headers, a->headers_len, RV_HEADER_LEASE, lease))
+		return decode_grant(pc, a, why);
+	rc = take_bytes(pc, a, why);
+	pc->ready.lease_id = rc ? 0 : *lease;
+	return rc;
+}
+
 static int decode_answer(struct rv_peer_call *pc, const struct rv_call_answer *a, bool asked_only,
-			 const char **why)
+			 uint64_t *lease, const char **why)
 {
 	struct rv_body_metadata md;
 	int rc;
 
 	if (pc->op == RV_PEER_ACQUIRE && !asked_only)
-		return decode_grant(pc, a, why);
+		return decode_acquired(pc, a, lease, why);
 	if (pc->op != RV_PEER_METADATA)
 		return 0;
 	rc = rv_body_metadata_decode(a->payload, a->len, &md, why);
@@ -145,11 +205,46 @@ static int decode_answer(struct rv_peer_call *pc, const struct rv_call_answer *a
 	return 0;
 }
 
+/* A lease that nobody will use. */
+
+static int encode_detach(struct rv_call *c, struct rv_request_header *h, struct rv_writer *body)
+{
+	struct rv_body_lease l = {c->handle, c->arg};
+
+	rv_body_lease_encode(body, &l);
+	return set_handler(h, RV_CALL_FIRE, "_rv_detach");
+}
+
+static void detached(struct rv_call *c, const struct rv_call_answer *a)
+{
+	(void)c;
+	(void)a;
+}
+
+static void give_back(struct rv_messenger *m, struct rv_handle handle, uint64_t lease)
+{
+	struct rv_peer *p = rv_peers_find(&m->peers, handle.worker);
+	struct rv_call *d;
+
+	if (!lease || !p || !p->link)
+		return;
+	d = rv_call_begin(&m->calls, m->reactor->now_ns + ONEWAY_NS, detached, NULL);
+	if (!d)
+		return;
+	d->handle = handle;
+	d->arg = lease;
+	d->oneway = true;
+	d->encode = encode_detach;
+	rv_route_submit(m, p->link, d);
+}
+
 static void answered(struct rv_call *c, const struct rv_call_answer *a)
 {
 	struct rv_cell *cell = c->ctx;
 	struct rv_peer_call *pc = call_of(c);
 	struct rv_messenger *m = rv_messenger_of_cell(cell);
+	uint64_t lease = c->placed_lease; /* of a payload that broke off */
+	struct rv_handle handle = pc->handle;
 	const char *why = "";
 
 	pc->rc = 0;
@@ -162,51 +257,29 @@ static void answered(struct rv_call *c, const struct rv_call_answer *a)
 		pc->rc = -ENOENT;
 		snprintf(pc->text, sizeof(pc->text),
 			 "owner: another node answers at that address: other owner");
-	} else if (decode_answer(pc, a, c->arg != 0, &why)) {
+	} else if (decode_answer(pc, a, c->arg != 0, &lease, &why)) {
 		pc->rc = -EPROTO;
 		snprintf(pc->text, sizeof(pc->text), "the owner's answer cannot be read: %s", why);
 	}
+	if (pc->rc)
+		give_back(m, handle, lease);
 	rv_cell_reply(m->reactor->port, cell);
 }
 
-/* The acquire timed out here and was granted all the same: nobody will use that lease. */
-
-static int encode_late_detach(struct rv_call *c, struct rv_request_header *h,
-			      struct rv_writer *body)
-{
-	struct rv_body_lease l = {c->handle, c->arg};
-
-	rv_body_lease_encode(body, &l);
-	return set_handler(h, RV_CALL_FIRE, "_rv_detach");
-}
-
-static void late_detached(struct rv_call *c, const struct rv_call_answer *a)
-{
-	(void)c;
-	(void)a;
-}
-
+/* The acquire timed out here and was granted all the same. */
 static void granted_late(struct rv_call *c, const struct rv_call_answer *a)
 {
 	struct rv_messenger *m = rv_port_user(c->late_port);
 	uint8_t desc[RV_PEER_DESC_MAX];
 	struct rv_body_grant g;
-	struct rv_peer *p;
-	struct rv_call *d;
+	uint64_t lease;
 
-	if (a->rc || rv_body_grant_decode(a->payload, a->len, desc, sizeof(desc), &g, NULL))
+	if (a->rc)
 		return;
-	p = rv_peers_find(&m->peers, c->handle.worker);
-	if (!p || !p->link)
-		return;
-	d = rv_call_begin(&m->calls, m->reactor->now_ns + ONEWAY_NS, late_detached, NULL);
-	if (!d)
-		return;
-	d->handle = c->handle;
-	d->arg = g.is_rdma ? g.rdma.lease_id : g.ready.lease_id;
-	d->oneway = true;
-	d->encode = encode_late_detach;
-	rv_route_submit(m, p->link, d);
+	if (rv_headers_find_u64(a->headers, a->headers_len, RV_HEADER_LEASE, &lease))
+		give_back(m, c->handle, lease);
+	else if (!rv_body_grant_decode(a->payload, a->len, desc, sizeof(desc), &g, NULL))
+		give_back(m, c->handle, g.is_rdma ? g.rdma.lease_id : g.ready.lease_id);
 }
 
 static void refuse(struct rv_messenger *m, struct rv_cell *cell, int rc, const char *text)
@@ -221,13 +294,10 @@ static void refuse(struct rv_messenger *m, struct rv_cell *cell, int rc, const c
 static void put_lease_ms(struct rv_call *c, uint64_t ms)
 {
 	char text[24];
-	struct rv_header_pair pair = {RV_HEADER_LEASE_MS, text, 0};
+	struct rv_header_pair pair = {RV_HEADER_LEASE_MS, text, decimal(text, sizeof(text), ms)};
 	struct rv_writer w = rv_writer(c->headers, sizeof(c->headers));
 
-	if (!ms)
-		return;
-	pair.val_len = (size_t)snprintf(text, sizeof(text), "%" PRIu64, ms);
-	if (!rv_headers_encode(&w, &pair, 1))
+	if (ms && !rv_headers_encode(&w, &pair, 1))
 		c->headers_len = (uint16_t)w.len;
 }
 
@@ -261,6 +331,9 @@ static void start_plain(struct rv_messenger *m, struct rv_route *r, struct rv_ce
 		c->encode = encode_handle;
 	if (c->encode == encode_acquire) {
 		c->late = granted_late;
+		c->place = pc->bytes_max ? pc->dst : NULL;
+		c->place_len = pc->bytes_max;
+		c->place_upto = true;
 		put_lease_ms(c, pc->lease_ms);
 	}
 	rv_route_submit(m, r, c);

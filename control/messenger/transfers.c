@@ -76,25 +76,19 @@ static void chunk_sent(void *ctx, int rc)
 	rv_slab_give(&s->m->chunk_sends, s);
 }
 
-/*
- * The bytes of a chunk: where they are, or a copy of them if they are in a client's region. A send may take as
- * long as the consumer likes, and a region must be let go when its client says so.
- *
- * @return 0; -ESHUTDOWN: the region was let go; -ENOMEM, -EIO
- */
-static int chunk_bytes(const struct rv_transfer *t, uint64_t off, uint64_t len, const void **bytes,
-		       void **copy)
+int rv_sendable_bytes(struct rv_block *b, uint64_t off, uint64_t len, const void **bytes,
+		      void **copy)
 {
 	int rc;
 
 	*copy = NULL;
-	*bytes = rv_block_ptr(t->block) + off;
-	if (!t->block->arena->region)
+	*bytes = rv_block_ptr(b) + off;
+	if (!b->arena->region)
 		return 0;
 	*bytes = *copy = malloc(len);
 	if (!*copy)
 		return -ENOMEM;
-	rc = rv_block_read(t->block, off, *copy, len);
+	rc = rv_block_read(b, off, *copy, len);
 	if (rc)
 		free(*copy);
 	return rc;
@@ -115,7 +109,8 @@ static void send_chunk(struct rv_messenger *m, const struct request *rq, struct 
 				 .t = t,
 				 .link = rq->link,
 				 .len = rv_chunk_len(index, t->total_len, t->chunk_size)};
-	rc = chunk_bytes(t, rv_chunk_offset(index, t->chunk_size), s->len, &bytes, &s->copy);
+	rc = rv_sendable_bytes(t->block, rv_chunk_offset(index, t->chunk_size), s->len, &bytes,
+			       &s->copy);
 	if (rc) {
 		rv_slab_give(&m->chunk_sends, s);
 		if (rc == -ENOMEM)

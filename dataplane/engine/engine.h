@@ -46,6 +46,8 @@ struct rv_engine_conf {
 		chunk_lease_ns; /* deadline of every chunked lease; RV_NEVER: only where the consumer asks */
 	uint64_t rdma_min_bytes;
 	uint32_t chunk_size;
+	uint32_t
+		bytes_max; /* payloads up to this come with the answer to an acquire, where both ends can; 0: none */
 	bool verify; /* hash at staging, and tell consumers */
 	uint32_t max_slots, max_leases, max_gets;
 	uint64_t call_timeout_ns;

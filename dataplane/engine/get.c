@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "dataplane/base/check.h"
 #include "dataplane/base/log.h"
@@ -209,7 +210,7 @@ void rv_get_report(struct rv_get *g, enum rv_path took)
 	m->block = g->block;
 	m->block_engine = g->e;
 	m->len = g->len;
-	m->lease_id = g->lease_id;
+	m->lease_id = g->then == RV_GET_THEN_KEEP ? g->lease_id : 0;
 	m->took = took;
 	m->fabric = g->fabric ? g->fabric->index : 0;
 	m->text[0] = '\0';
@@ -217,7 +218,9 @@ void rv_get_report(struct rv_get *g, enum rv_path took)
 	rv_counter_add(&s->bytes_in, g->len);
 	rv_counter_add(&s->get_bytes[took], g->len);
 	rv_get_answer(g, 0);
-	g->lease_id = 0; /* the asker's from now on */
+	g->release = g->then == RV_GET_THEN_RELEASE;
+	if (g->then == RV_GET_THEN_KEEP)
+		g->lease_id = 0; /* the asker's from now on */
 	rv_get_wind_up(g);
 }
 
@@ -277,6 +280,43 @@ void rv_get_fall_back(struct rv_get *g, enum rv_path_reason why, const char *tex
 	call_start(g); /* call_back() goes on with the acquire */
 }
 
+/* Memory for a payload of at most @max bytes, if there is any at hand. */
+static void take_landing(struct rv_get *g, uint64_t max)
+{
+	g->reserve = (struct rv_pool_req){
+		.cls = {.kind = RV_ARENA_LANDING, .uid = g->uid},
+		.len = max,
+		.now = true,
+	};
+	if (!rv_pool_alloc(&g->e->pool, &g->reserve)) {
+		g->block = g->reserve.block;
+		g->off = 0;
+	}
+}
+
+/* A place for a payload that may come with the answer. @return its bytes; 0: none */
+static uint32_t place_ahead(struct rv_get *g)
+{
+	uint64_t max = g->e->conf.bytes_max;
+
+	if (g->path == RV_GET_RDMA)
+		return 0;
+	if (g->max_len)
+		max = rv_min_u64(max, g->max_len);
+	if (g->has_cap)
+		max = rv_min_u64(max, g->cap);
+	if (!max)
+		return 0;
+	if (g->into) {
+		rv_block_hold(g->into);
+		g->block = g->into;
+		g->off = g->into_off;
+	} else {
+		take_landing(g, max);
+	}
+	return g->block ? (uint32_t)max : 0;
+}
+
 static void begin_acquire(struct rv_get *g, unsigned offer)
 {
 	struct rv_peer_call *call = call_new(g, RV_PEER_ACQUIRE);
@@ -285,6 +325,9 @@ static void begin_acquire(struct rv_get *g, unsigned offer)
 	call->offer = offer;
 	call->offer_qp = rv_get_reads_by(g, offer);
 	call->lease_ms = g->lease_ns / RV_MS(1);
+	call->bytes_max = place_ahead(g);
+	call->dst = call->bytes_max ? rv_get_dst(g) : NULL;
+	call->ends = g->then == RV_GET_THEN_DETACH;
 	call_start(g);
 }
 
@@ -416,6 +459,33 @@ static void on_ready(struct rv_get *g, const struct rv_peer_call *call)
 	rv_get_reserve(g);
 }
 
+/* What came is much shorter than its place: the rest of that is for others. */
+static void fit_block(struct rv_get *g)
+{
+	struct rv_block *roomy = g->block;
+
+	if (roomy == g->into || g->len > roomy->len / 2)
+		return;
+	take_landing(g, g->len);
+	if (g->block == roomy)
+		return;
+	memcpy(rv_block_ptr(g->block), rv_block_ptr(roomy), g->len);
+	rv_block_drop(roomy);
+}
+
+static void on_bytes(struct rv_get *g, const struct rv_peer_call *call)
+{
+	g->lease_id = call->ready.lease_id;
+	g->len = call->ready.total_len;
+	g->rdma = false;
+	rv_probe_get_start(g->handle.worker, g->len, 0);
+	if (g->len)
+		fit_block(g);
+	else
+		drop_block(g);
+	rv_get_succeed(g, RV_PATH_CHUNKED);
+}
+
 static void acquired(struct rv_get *g, const struct rv_peer_call *call)
 {
 	if (call->rc) {
@@ -425,6 +495,11 @@ static void acquired(struct rv_get *g, const struct rv_peer_call *call)
 	}
 	g->has_xxh3 = call->has_xxh3;
 	g->xxh3 = call->xxh3;
+	if (call->answer == RV_ANSWER_BYTES) {
+		on_bytes(g, call);
+		return;
+	}
+	drop_block(g); /* of place_ahead() */
 	if (call->answer == RV_ANSWER_RDMA)
 		rv_get_on_descriptor(g, call);
 	else
@@ -559,6 +634,7 @@ void rv_engine_run_get(struct rv_port *p, struct rv_cell *c)
 		.uid = m->uid,
 		.max_len = m->max_len,
 		.lease_ns = m->lease_ns,
+		.then = m->then,
 		.has_cap = m->has_cap,
 		.cap = m->cap,
 		.into = m->into,

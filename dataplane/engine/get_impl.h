@@ -40,6 +40,7 @@ struct rv_get {
 	enum rv_get_path path;
 	uid_t uid;
 	uint64_t max_len, lease_ns;
+	enum rv_get_then then;
 	bool has_cap;
 	uint64_t cap;
 	uint64_t began_ns;

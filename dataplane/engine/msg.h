@@ -23,6 +23,9 @@ struct rv_msg_acquire {
 	uint64_t chunk_lease_ns; /* 0: none. The consumer asks for a deadline on a chunked lease */
 	bool for_us;             /* a get within this node: no path is decided, no metric moves */
 	uid_t uid;               /* for_us: whose get it is */
+	uint64_t
+		bytes_max; /* instead of chunks, a payload up to this may go with the answer; 0: none */
+	bool ends;         /* no lease is wanted where the bytes go with the answer */
 
 	int rc; /* 0, -ENOENT, -EAGAIN (no lease free) */
 	enum rv_end_cause cause;
@@ -31,8 +34,9 @@ struct rv_msg_acquire {
 	bool has_xxh3;
 	uint64_t xxh3;
 	uint32_t chunk_size;
-	struct rv_block *
-		block; /* READY: held for the transfer until rv_engine_run_transfer... ; NULL if empty */
+	struct rv_block
+		*block; /* READY: held for the transfer, until conf.run_transfer_end; BYTES: for the
+				 * answer, until rv_engine_run_drop; NULL if empty */
 	uint64_t
 		renew_ns; /* READY: a pull must renew the lease at least so often; RV_NEVER: no deadline */
 	struct rv_lease *lease; /* opaque to the receiver: comes back in rv_msg_transfer_end */
@@ -157,6 +161,9 @@ rv_cell_fn rv_engine_run_peer;
 
 enum rv_get_path { RV_GET_ANY, RV_GET_RDMA, RV_GET_CHUNKED };
 
+/** What becomes of the lease of a get that succeeded. */
+enum rv_get_then { RV_GET_THEN_KEEP, RV_GET_THEN_DETACH, RV_GET_THEN_RELEASE };
+
 /**
  * rv_engine_run_get: fetch a payload into a landing block (or see a local one), or into a session's buffer.
  *
@@ -179,6 +186,7 @@ struct rv_msg_get {
 	struct rv_block *into; /* NULL: a landing block */
 	uint64_t into_off;
 	struct rv_raw *raw; /* NULL: an ordinary get */
+	enum rv_get_then then;
 
 	int rc;
 	bool in_place;                  /* the bytes are in `into`; `block` is NULL */
@@ -186,7 +194,7 @@ struct rv_msg_get {
 	struct rv_block *block;         /* with one hold, the asker's; NULL if empty */
 	struct rv_engine *block_engine; /* whose pool it is */
 	uint64_t len;
-	uint64_t lease_id; /* the asker's to end */
+	uint64_t lease_id; /* the asker's to end; 0: it is over, as `then` says */
 	enum rv_path took;
 	uint64_t elapsed_ns;
 	unsigned fabric; /* RDMA: which */

@@ -246,6 +246,29 @@ static void grant_chunks(struct rv_engine *e, struct rv_slot *slot, struct rv_ms
 	grant_ready(e, slot, m, (int)why);
 }
 
+/* The payload goes with the answer; what is told of the path is as with chunks, of which it is the only one. */
+static void grant_bytes(struct rv_engine *e, struct rv_slot *slot, struct rv_msg_acquire *m,
+			enum rv_path_reason why)
+{
+	struct rv_lease *l = NULL;
+
+	if (!m->ends) {
+		l = rv_lease_mint(slot, m->worker, RV_LEASE_CHUNKED, chunk_timeout(e, m));
+		if (!l) {
+			m->rc = -EAGAIN;
+			return;
+		}
+	}
+	rv_counter_add(&e->stats.path[why], 1);
+	if (slot->block)
+		rv_block_hold(slot->block);
+	m->answer = RV_ANSWER_BYTES;
+	m->lease_id = l ? l->rec.id : 0;
+	m->total_len = slot->len;
+	m->block = slot->block;
+	rv_probe_acquire(slot->rec.id, m->worker, (int)why, m->lease_id);
+}
+
 static void say_rdma(const struct rv_engine *e, const struct rv_lease *l, struct rv_msg_acquire *m)
 {
 	m->answer = RV_ANSWER_RDMA;
@@ -332,6 +355,9 @@ void rv_engine_run_acquire(struct rv_port *p, struct rv_cell *c)
 		if (why == RV_PATH_OK) {
 			if (!grant_rdma(e, slot, f, c))
 				return;
+		} else if (slot->len <= rv_min_u64(m->bytes_max, e->conf.bytes_max) &&
+			   m->bytes_max) {
+			grant_bytes(e, slot, m, why);
 		} else {
 			grant_chunks(e, slot, m, why);
 		}

@@ -29,7 +29,12 @@ enum rv_peer_op {
 	RV_PEER_REF,
 };
 
-enum rv_peer_answer { RV_ANSWER_NONE, RV_ANSWER_READY, RV_ANSWER_RDMA };
+enum rv_peer_answer {
+	RV_ANSWER_NONE,
+	RV_ANSWER_READY,
+	RV_ANSWER_RDMA,
+	RV_ANSWER_BYTES, /* the payload itself came along */
+};
 
 struct rv_port;
 struct rv_cell;
@@ -49,12 +54,17 @@ struct rv_peer_call {
 	uint64_t lease_ms;    /* ACQUIRE: `_rv_lease_ms`; 0: none */
 	unsigned offer;       /* ACQUIRE: RV_PEER_OFFER_* */
 	uint32_t offer_qp;    /* ACQUIRE: the queue pair that would read by verbs; 0: not said */
+	/* ACQUIRE: where the owner would have answered with chunks, a payload of at most so many bytes may come with
+	 * its answer, to @dst; 0: none. Owners that do not know how answer as ever. */
+	uint32_t bytes_max;
+	bool ends; /* ACQUIRE: a lease is of no use once the bytes have come with the answer: none is granted */
 	bool sync;            /* RENEW, DETACH, RELEASE: as a sync call, answered by an ack */
 	uint64_t transfer_id; /* PULL: these five as the owner stated them, checked by the engine */
 	uint64_t total_len;
 	uint32_t chunk_size;
 	uint32_t chunk_count;
-	uint8_t *dst;              /* PULL: written until the cell comes back, and never after */
+	uint8_t *
+		dst; /* PULL, and ACQUIRE with bytes_max: written until the cell comes back, and never after */
 	struct rv_peer_calls *via; /* filled in by start() */
 
 	/* outcome */
@@ -66,7 +76,8 @@ struct rv_peer_call {
 	uint64_t xxh3;
 	enum rv_peer_answer answer; /* ACQUIRE */
 	struct {
-		uint64_t lease_id, transfer_id, total_len;
+		uint64_t lease_id, transfer_id,
+			total_len; /* BYTES: the first (0: no lease) and the last */
 		uint32_t chunk_size, chunk_count;
 	} ready;
 	struct {

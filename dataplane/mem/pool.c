@@ -270,6 +270,8 @@ int rv_pool_alloc(struct rv_pool *p, struct rv_pool_req *req)
 	}
 	if (req->block)
 		return 0;
+	if (req->now)
+		return -EAGAIN;
 	rc = wait_for_memory(p, req);
 	return rc ? rc : -EINPROGRESS;
 }

@@ -25,6 +25,7 @@ struct rv_pool_req {
 	uint64_t len;              /* bytes, at least 1 */
 	bool allow_plain; /* plain memory will do where registered memory is not to be had */
 	bool mapped_only; /* never wait for registered memory to be made */
+	bool now;         /* from what is there, or -EAGAIN */
 	/** Called once if rv_pool_alloc() returned -EINPROGRESS; never from inside it. */
 	void (*done)(struct rv_pool *p, struct rv_pool_req *req, int rc);
 	void *ctx;
