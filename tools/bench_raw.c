@@ -25,7 +25,8 @@ static int run(struct rv_bench_client *b, struct rv_raw *raw, struct keeping *k,
 
 	if (b->o->op == RV_BENCH_RAW)
 		return rv_node_raw(b->end.node, h.worker, h.local, raw, meanwhile, k, why, cap);
-	return rv_node_gets(b->end.node, h.worker, h.local, b->o->path == RV_BENCH_PATH_CHUNKED,
+	return rv_node_gets(b->end.node, h.worker, h.local,
+			    b->o->path == RV_BENCH_PATH_CHUNKED ? RV_NODE_GET_CHUNKED : RV_NODE_GET,
 			    raw, meanwhile, k, why, cap);
 }
 

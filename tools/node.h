@@ -62,13 +62,19 @@ bool rv_node_is_turning(struct rv_node *n);
 int rv_node_raw(struct rv_node *n, uint64_t worker, uint64_t local, struct rv_raw *raw,
 		void (*meanwhile)(void *), void *user, char *why, size_t why_cap);
 
+/** What is asked of another node's slot, over and over. */
+enum rv_node_ask {
+	RV_NODE_GET, /* a whole get, by RDMA where there is a way: acquire, bytes, the lease's end */
+	RV_NODE_GET_CHUNKED, /* without */
+	RV_NODE_METADATA,    /* what it says of the slot */
+};
+
 /**
- * Whole gets, begun on the node's first polling core: acquire, bytes, the lease's end. What there is of @raw is done;
- * `bytes` is not filled in. RDMA where there is a way, unless @chunked.
+ * Requests begun on the node's first polling core. What there is of @raw is done; `bytes` is not filled in.
  *
  * @return, @cost  as rv_node_raw()
  */
-int rv_node_gets(struct rv_node *n, uint64_t worker, uint64_t local, bool chunked,
+int rv_node_gets(struct rv_node *n, uint64_t worker, uint64_t local, enum rv_node_ask what,
 		 struct rv_raw *raw, void (*meanwhile)(void *), void *user, char *why,
 		 size_t why_cap);
 

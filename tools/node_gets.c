@@ -1,5 +1,5 @@
 /*
- * Whole gets, begun on the node's own core: what a node does for its programs, without a program.
+ * Gets and other requests, begun on the node's own core: what a node does for its programs, without a program.
  *
  *   starting thread --cell--> core: each flight: get -> its block and lease go back -> the next --> cell back
  */
@@ -26,7 +26,7 @@ struct flight {
 struct gets {
 	struct rv_engine *e;
 	struct rv_handle handle;
-	enum rv_get_path path;
+	enum rv_node_ask what;
 	struct rv_raw *raw;
 	struct rv_cell *asker;
 	unsigned out;
@@ -38,6 +38,7 @@ struct gets {
 };
 
 static void got(struct rv_port *port, struct rv_cell *c);
+static void told(struct rv_port *port, struct rv_cell *c);
 
 static uint64_t now(const struct gets *g)
 {
@@ -51,6 +52,36 @@ static bool wants_more(const struct gets *g, uint64_t now_ns)
 	return !g->raw->until_ns || now_ns < g->raw->until_ns;
 }
 
+static void start_get(struct flight *f)
+{
+	struct gets *g = f->of;
+
+	*(struct rv_msg_get *)(void *)f->cell->body = (struct rv_msg_get){
+		.engine = g->e,
+		.handle = g->handle,
+		.path = g->what == RV_NODE_GET_CHUNKED ? RV_GET_CHUNKED : RV_GET_ANY,
+		.deadline_ns = RV_NEVER,
+		.uid = geteuid(),
+		.then = RV_GET_THEN_DETACH,
+	};
+	f->cell->run = rv_engine_run_get;
+	f->cell->done = got;
+	rv_engine_send(g->e->reactor->port, g->e, f->cell);
+}
+
+static void start_metadata(struct flight *f)
+{
+	struct rv_peer_calls *pc = f->of->e->conf.calls;
+
+	*(struct rv_peer_call *)(void *)f->cell->body = (struct rv_peer_call){
+		.op = RV_PEER_METADATA,
+		.handle = f->of->handle,
+		.deadline_ns = RV_NEVER,
+	};
+	f->cell->done = told;
+	pc->ops->start(pc, f->of->e->reactor->port, f->cell);
+}
+
 /* @return false: it has ended */
 static bool begin(struct flight *f)
 {
@@ -59,23 +90,16 @@ static bool begin(struct flight *f)
 
 	if (!wants_more(g, at))
 		return false;
-	*(struct rv_msg_get *)(void *)f->cell->body = (struct rv_msg_get){
-		.engine = g->e,
-		.handle = g->handle,
-		.path = g->path,
-		.deadline_ns = RV_NEVER,
-		.uid = geteuid(),
-		.then = RV_GET_THEN_DETACH,
-	};
-	f->cell->run = rv_engine_run_get;
-	f->cell->done = got;
 	f->cell->ctx = f;
 	f->i = g->begun++;
 	if (!f->i)
 		g->raw->first_ns = at;
 	if (g->raw->began_ns)
 		g->raw->began_ns[f->i] = at;
-	rv_engine_send(g->e->reactor->port, g->e, f->cell);
+	if (g->what == RV_NODE_METADATA)
+		start_metadata(f);
+	else
+		start_get(f);
 	return true;
 }
 
@@ -88,30 +112,42 @@ static void end(struct flight *f)
 		rv_cell_reply(g->e->reactor->port, g->asker);
 }
 
-/* The lease's end is over or on its way: the get is whole. */
-static void got(struct rv_port *port, struct rv_cell *c)
+static void over(struct flight *f, int rc, const char *text)
 {
-	struct flight *f = c->ctx;
 	struct gets *g = f->of;
-	struct rv_msg_get *m = (void *)c->body;
 
-	(void)port;
-	if (m->rc) {
+	if (rc) {
 		if (!g->rc)
-			snprintf(g->text, sizeof(g->text), "%s",
-				 m->text[0] ? m->text : rv_err_name(m->rc));
-		g->rc = m->rc;
+			snprintf(g->text, sizeof(g->text), "%s", text[0] ? text : rv_err_name(rc));
+		g->rc = rc;
 		end(f);
 		return;
 	}
-	if (m->block)
-		rv_block_drop(m->block);
 	if (g->raw->ended_ns)
 		g->raw->ended_ns[f->i] = now(g);
 	g->raw->last_ns = now(g);
 	g->raw->done_nr++;
 	if (!begin(f))
 		end(f);
+}
+
+/* The lease's end is over or on its way: the get is whole. */
+static void got(struct rv_port *port, struct rv_cell *c)
+{
+	const struct rv_msg_get *m = (void *)c->body;
+
+	(void)port;
+	if (!m->rc && m->block)
+		rv_block_drop(m->block);
+	over(c->ctx, m->rc, m->text);
+}
+
+static void told(struct rv_port *port, struct rv_cell *c)
+{
+	const struct rv_peer_call *call = (void *)c->body;
+
+	(void)port;
+	over(c->ctx, call->rc, call->text);
 }
 
 static void run(struct rv_port *port, struct rv_cell *c)
@@ -147,7 +183,7 @@ static void back(struct rv_port *port, struct rv_cell *c)
 	g->over = true;
 }
 
-int rv_node_gets(struct rv_node *n, uint64_t worker, uint64_t local, bool chunked,
+int rv_node_gets(struct rv_node *n, uint64_t worker, uint64_t local, enum rv_node_ask what,
 		 struct rv_raw *raw, void (*meanwhile)(void *), void *user, char *why,
 		 size_t why_cap)
 {
@@ -162,7 +198,7 @@ int rv_node_gets(struct rv_node *n, uint64_t worker, uint64_t local, bool chunke
 	}
 	g->e = e;
 	g->handle = (struct rv_handle){worker, local};
-	g->path = chunked ? RV_GET_CHUNKED : RV_GET_ANY;
+	g->what = what;
 	g->raw = raw;
 	c->run = run;
 	c->done = back;

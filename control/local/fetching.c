@@ -14,50 +14,48 @@
 
 /* Leases of this session. */
 
-static struct lease *lease_find(struct session *s, struct rv_handle h, uint64_t id)
-{
-	struct rv_list *it;
-
-	RV_LIST_EACH(it, &s->leases)
-	{
-		struct lease *l = RV_LIST_ENTRY(it, struct lease, link);
-
-		if (l->id == id && rv_handle_equal(l->handle, h))
-			return l;
-	}
-	return NULL;
-}
-
 static void lease_add(struct session *s, struct rv_handle h, uint64_t id)
 {
 	struct lease *l = malloc(sizeof(*l));
 
 	if (!l)
 		return; /* then the owner's deadline, or a drop, ends it */
-	*l = (struct lease){.handle = h, .id = id};
-	rv_list_push(&s->leases, &l->link);
+	*l = (struct lease){.next = rv_map64_get(&s->leases, id), .handle = h, .id = id};
+	if (rv_map64_put(&s->leases, id, l))
+		free(l);
 }
 
 static void lease_forget(struct session *s, struct rv_handle h, uint64_t id)
 {
-	struct lease *l = lease_find(s, h, id);
+	struct lease *first = rv_map64_get(&s->leases, id), **at = &first, *l;
 
+	while (*at && !rv_handle_equal((*at)->handle, h))
+		at = &(*at)->next;
+	l = *at;
 	if (!l)
 		return;
-	rv_list_del(&l->link);
+	*at = l->next;
+	if (!first)
+		rv_map64_del(&s->leases, id);
+	else
+		rv_map64_put(&s->leases, id, first); /* there is room: it replaces */
 	free(l);
 }
 
 void rv_session_end_leases(struct session *s)
 {
-	struct rv_list *it;
+	struct lease *l, *next;
+	size_t pos = 0;
 
-	while ((it = rv_list_pop(&s->leases))) {
-		struct lease *l = RV_LIST_ENTRY(it, struct lease, link);
-
-		rv_local_detach(s->local, l->handle, l->id);
-		free(l);
+	while ((l = rv_map64_next(&s->leases, &pos))) {
+		for (; l; l = next) {
+			next = l->next;
+			rv_local_detach(s->local, l->handle, l->id);
+			free(l);
+		}
 	}
+	rv_map64_fini(&s->leases);
+	s->leases = (struct rv_map64){0};
 }
 
 /* GET */

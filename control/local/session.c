@@ -366,7 +366,6 @@ static void accepted(void *user, int fd)
 	s->home = l->conf.engines->engine[s->id % l->conf.engines->nr];
 	s->refs = 2; /* the connection's, and the memory's until release_all() */
 	s->open = true;
-	rv_list_init(&s->leases);
 	rv_list_init(&s->regions);
 	rv_list_init(&s->buffer_list);
 	rv_list_push(&l->sessions, &s->link);

@@ -28,7 +28,7 @@ struct buffer {
 };
 
 struct lease {
-	struct rv_list link;
+	struct lease *next; /* of the same number, by another owner */
 	struct rv_handle handle;
 	uint64_t id;
 };
@@ -68,7 +68,7 @@ struct session {
 	unsigned requests; /* open */
 	uint64_t last_token;
 	struct rv_map64 shown; /* arenas whose descriptor was sent */
-	struct rv_list leases;
+	struct rv_map64 leases; /* id -> struct lease */
 	struct rv_list regions;
 	unsigned region_nr;
 	struct rv_server server; /* of the handlers it serves */

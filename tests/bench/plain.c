@@ -2,9 +2,11 @@
  * plain - what blocking C over TCP does with the same bytes: the reference that speeds are compared with.
  *
  *   plain serve spin|sleep
+ *   plain relay HOST PORT spin|sleep
  *   plain get HOST PORT SIZE NUMBER spin|sleep
  *
- * The server prints its port, serves one client, and ends with its client. It sends a cached buffer in pieces of
+ * The server prints its port, serves one client, and ends with its client; so does a relay, which hands on to the server at
+ * HOST and PORT what it is asked, and the answer once it has all of it. It sends a cached buffer in pieces of
  * 256 KiB; the client receives it into one destination. `spin` polls both sockets without sleeping, `sleep` blocks. The
  * client prints "usec MEDIAN MIN MAX cpu SECONDS", the CPU time of both ends for all gets.
  */
@@ -109,13 +111,12 @@ static void no_delay(int fd)
 		die("TCP_NODELAY");
 }
 
-static int serve(void)
+/* Print the port and wait for the one client. */
+static int one_client(void)
 {
 	struct sockaddr_in sa = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	socklen_t len = sizeof(sa);
 	int l = socket(AF_INET, SOCK_STREAM, 0), fd;
-	uint64_t size, had = 0;
-	uint8_t *mem = NULL;
 
 	if (l < 0 || bind(l, (struct sockaddr *)&sa, sizeof(sa)) || listen(l, 1) ||
 	    getsockname(l, (struct sockaddr *)&sa, &len))
@@ -126,6 +127,40 @@ static int serve(void)
 	if (fd < 0)
 		die("accept");
 	no_delay(fd);
+	return fd;
+}
+
+static int reach(const char *host, const char *port)
+{
+	struct sockaddr_in sa = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(port))};
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+	if (inet_pton(AF_INET, host, &sa.sin_addr) != 1 || fd < 0 ||
+	    connect(fd, (struct sockaddr *)&sa, sizeof(sa)))
+		die("connect");
+	no_delay(fd);
+	return fd;
+}
+
+/* Memory of at least @size bytes, made anew when it must grow. */
+static uint8_t *at_least(uint64_t size)
+{
+	static uint64_t had;
+	static uint8_t *mem;
+
+	if (size > had) {
+		mem = memory(size);
+		memset(mem, 0x5a, size);
+		had = size;
+	}
+	return mem;
+}
+
+static int serve(void)
+{
+	int fd = one_client();
+	uint64_t size;
+
 	while (take(fd, &size, sizeof(size))) {
 		if (size == UINT64_MAX) {
 			double cpu = cpu_seconds();
@@ -133,12 +168,23 @@ static int serve(void)
 			give(fd, &cpu, sizeof(cpu));
 			continue;
 		}
-		if (size > had) {
-			mem = memory(size);
-			memset(mem, 0x5a, size);
-			had = size;
-		}
-		give(fd, mem, size);
+		give(fd, at_least(size), size);
+	}
+	return 0;
+}
+
+static int relay(const char *host, const char *port)
+{
+	int up = reach(host, port), fd = one_client();
+	uint64_t size;
+
+	while (take(fd, &size, sizeof(size))) {
+		uint64_t len = size == UINT64_MAX ? sizeof(double) : size;
+
+		give(up, &size, sizeof(size));
+		if (!take(up, at_least(len), len))
+			die("the server");
+		give(fd, at_least(len), len);
 	}
 	return 0;
 }
@@ -163,16 +209,13 @@ static int by_size(const void *a, const void *b)
 
 static int get(char **argv)
 {
-	struct sockaddr_in sa = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(argv[3]))};
 	uint64_t size = strtoull(argv[4], NULL, 10), nr = strtoull(argv[5], NULL, 10);
 	double *usec = calloc(nr + 1, sizeof(*usec)), cpu = 0;
 	uint8_t *mem = memory(size);
-	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	int fd = reach(argv[2], argv[3]);
 
-	if (!usec || inet_pton(AF_INET, argv[2], &sa.sin_addr) != 1 || fd < 0 ||
-	    connect(fd, (struct sockaddr *)&sa, sizeof(sa)))
-		die("connect");
-	no_delay(fd);
+	if (!usec)
+		die("memory");
 	for (uint64_t i = 0; i <= nr; i++) {
 		double began;
 
@@ -195,9 +238,12 @@ int main(int argc, char **argv)
 	spin = argc > 2 && strcmp(argv[argc - 1], "spin") == 0;
 	if (argc == 3 && strcmp(argv[1], "serve") == 0)
 		return serve();
+	if (argc == 5 && strcmp(argv[1], "relay") == 0)
+		return relay(argv[2], argv[3]);
 	if (argc == 7 && strcmp(argv[1], "get") == 0)
 		return get(argv);
-	fputs("usage: plain serve spin|sleep\n       plain get HOST PORT SIZE NUMBER spin|sleep\n",
+	fputs("usage: plain serve spin|sleep\n       plain relay HOST PORT spin|sleep\n"
+	      "       plain get HOST PORT SIZE NUMBER spin|sleep\n",
 	      stderr);
 	return 2;
 }

@@ -105,6 +105,10 @@ class StockPeer:
         length, refcount, pinned = self._expect(self.ask(f"metadata {handle}"), "metadata").split()
         return Metadata(int(length), int(refcount), pinned == "true")
 
+    def metadata_rate(self, handle, number, open_):
+        """How many of @number questions a second are answered with @open_ of them open at once."""
+        return float(self._expect(self.ask(f"metadata-rate {handle} {number} {open_}"), "rate"))
+
     def get(self, handle, seed):
         """Fetch and compare with the pattern; the lease stays open."""
         return self._got(f"get {handle} {seed}")

@@ -113,6 +113,30 @@ async fn run_get(velo: &Velo, w: &mut Words<'_>, release: bool) -> Result<String
     Ok(format!("got {} {good} {lease} {us}", data.len()))
 }
 
+/// So many questions about one slot, so many of them open at once.
+async fn run_metadata_rate(velo: &Arc<Velo>, w: &mut Words<'_>) -> Result<String> {
+    let handle = w.handle()?;
+    let number: usize = w.number("number")?;
+    let open: usize = w.number("open")?;
+    let started = Instant::now();
+    let tasks: Vec<_> = (0..open)
+        .map(|_| {
+            let velo = Arc::clone(velo);
+            tokio::spawn(async move {
+                for _ in 0..number / open {
+                    velo.metadata(handle).await?;
+                }
+                Ok::<(), anyhow::Error>(())
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await??;
+    }
+    let asked = (number / open * open) as f64;
+    Ok(format!("rate {:.0}", asked / started.elapsed().as_secs_f64()))
+}
+
 /// The RDMA path where the node has one, into a buffer of its pool; then released.
 async fn run_get_pinned(velo: &Velo, w: &mut Words<'_>) -> Result<String> {
     let handle = w.handle()?;
@@ -202,6 +226,7 @@ async fn run_one(node: &Node, line: &str) -> Result<String> {
             let m = velo.metadata(w.handle()?).await?;
             Ok(format!("metadata {} {} {}", m.total_len, m.refcount, m.pinned))
         }
+        "metadata-rate" => run_metadata_rate(&node.velo, &mut w).await,
         "get" => run_get(velo, &mut w, false).await,
         "get-release" => run_get(velo, &mut w, true).await,
         "get-pinned" => run_get_pinned(velo, &mut w).await,
