@@ -32,6 +32,8 @@
 
 #define CELLS            4096u
 #define MAX_GETS         1024u
+/* A core that never sleeps looks at a socket by hand so long after the last bytes. */
+#define POLL_LOOK_NS     RV_MS(1)
 /* A payload that goes with the answer to an acquire: below this a message costs more than its bytes. */
 #define ANSWER_BYTES_MAX 65536u
 #define RING_ENTRIES     512u
@@ -58,6 +60,8 @@ static int setup(struct rv_node_core *c)
 		rc = rv_uring_init(&n->uring, RING_ENTRIES);
 		if (rc)
 			return rc;
+		n->uring.look_ns =
+			c->reactor.conf.never_sleep ? POLL_LOOK_NS : c->reactor.conf.idle_spin_ns;
 		if (n->uring.entries < RING_ENTRIES)
 			rv_log_warn(
 				"privileges: the memlock limit leaves room for an io_uring of %u entries only: more "

@@ -27,6 +27,7 @@ struct gets {
 	struct rv_engine *e;
 	struct rv_handle handle;
 	enum rv_node_ask what;
+	uid_t uid;
 	struct rv_raw *raw;
 	struct rv_cell *asker;
 	unsigned out;
@@ -61,7 +62,7 @@ static void start_get(struct flight *f)
 		.handle = g->handle,
 		.path = g->what == RV_NODE_GET_CHUNKED ? RV_GET_CHUNKED : RV_GET_ANY,
 		.deadline_ns = RV_NEVER,
-		.uid = geteuid(),
+		.uid = g->uid,
 		.then = RV_GET_THEN_DETACH,
 	};
 	f->cell->run = rv_engine_run_get;
@@ -199,6 +200,7 @@ int rv_node_gets(struct rv_node *n, uint64_t worker, uint64_t local, enum rv_nod
 	g->e = e;
 	g->handle = (struct rv_handle){worker, local};
 	g->what = what;
+	g->uid = geteuid();
 	g->raw = raw;
 	c->run = run;
 	c->done = back;

@@ -29,6 +29,9 @@ struct rv_tx {
 static void rx_done(struct rv_op *op, int res, uint32_t flags);
 static void tx_done(struct rv_op *op, int res, uint32_t flags);
 static void connect_done(struct rv_op *op, int res, uint32_t flags);
+static bool prepare_rx(struct rv_uring_later *l, bool must);
+static bool look_rx(struct rv_uring_later *l);
+static bool prepare_tx(struct rv_uring_later *l, bool must);
 static void arm_rx(struct rv_conn *c);
 static void arm_tx(struct rv_conn *c);
 static void finish_close(struct rv_conn *c);
@@ -43,8 +46,12 @@ static void init(struct rv_conn *c, const struct rv_conn_ops *ops, struct rv_uri
 		.fd = fd,
 		.rx_op = {.done = rx_done},
 		.tx_op = {.done = tx_done},
+		.rx_later = {.prepare = prepare_rx, .look = look_rx},
 		.rx_fd = -1,
 	};
+	c->tx_later.prepare = prepare_tx;
+	rv_list_init(&c->rx_later.link);
+	rv_list_init(&c->tx_later.link);
 	c->header = c->head_buf;
 	c->header_cap = sizeof(c->head_buf);
 	rv_list_init(&c->tx);
@@ -215,17 +222,15 @@ static unsigned gather(struct rv_conn *c)
 	return n;
 }
 
+static bool sends(const struct rv_conn *c)
+{
+	return !(c->tx_op.pending || c->closing || c->connecting || rv_list_empty(&c->tx));
+}
+
 static void arm_tx(struct rv_conn *c)
 {
-	struct io_uring_sqe *sqe;
-
-	if (c->tx_op.pending || c->closing || c->connecting || rv_list_empty(&c->tx))
-		return;
-	if (!gather(c))
-		return;
-	sqe = rv_uring_sqe(c->ring);
-	io_uring_prep_sendmsg(sqe, c->fd, &c->msg, MSG_NOSIGNAL | MSG_WAITALL);
-	rv_uring_bind(c->ring, sqe, &c->tx_op);
+	if (sends(c))
+		rv_uring_later(c->ring, &c->tx_later);
 }
 
 static void account(struct rv_conn *c, size_t n)
@@ -247,49 +252,83 @@ static void account(struct rv_conn *c, size_t n)
 	}
 }
 
-static void tx_done(struct rv_op *op, int res, uint32_t flags)
+/* What a send took. @res as in a CQE @return false: the connection closes */
+static bool sent(struct rv_conn *c, int res)
 {
-	struct rv_conn *c = RV_CONTAINER(op, struct rv_conn, tx_op);
-
-	(void)flags;
-	if (c->closing) {
-		finish_close(c);
-		return;
+	if (res < 0 && res != -EAGAIN && res != -EINTR) {
+		rv_conn_close(c, -ECONNRESET);
+		return false;
 	}
-	if (res < 0) {
-		if (res != -EAGAIN && res != -EINTR) {
-			rv_conn_close(c, -ECONNRESET);
-			return;
-		}
-		res = 0;
-	}
-	account(c, (size_t)res);
-	if (c->closing)
-		return;
-	if (c->finishing && rv_list_empty(&c->tx)) {
+	account(c, res < 0 ? 0 : (size_t)res);
+	if (!c->closing && c->finishing && rv_list_empty(&c->tx))
 		rv_conn_close(c, c->close_rc);
-		return;
-	}
-	arm_tx(c);
+	if (c->closing)
+		return false;
 	if (c->tx_was_full && c->tx_queued < TX_FULL / 2) {
 		c->tx_was_full = false;
 		if (c->ops->drained)
 			c->ops->drained(c);
 	}
+	return !c->closing;
+}
+
+static void tx_done(struct rv_op *op, int res, uint32_t flags)
+{
+	struct rv_conn *c = RV_CONTAINER(op, struct rv_conn, tx_op);
+
+	(void)flags;
+	if (c->closing)
+		finish_close(c);
+	else if (sent(c, res))
+		arm_tx(c);
+}
+
+/* @return whether there is more to send, gathered, and the ring must wait for room */
+static bool send_by_hand(struct rv_conn *c)
+{
+	ssize_t n = sendmsg(c->fd, &c->msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+	if (n > 0)
+		c->tx_ns = c->reactor->now_ns;
+	return sent(c, n < 0 ? -errno : (int)n) && sends(c) && gather(c);
+}
+
+/* While the peer takes them sends are made by hand. */
+static bool prepare_tx(struct rv_uring_later *l, bool must)
+{
+	struct rv_conn *c = RV_CONTAINER(l, struct rv_conn, tx_later);
+	struct io_uring_sqe *sqe;
+
+	if (!sends(c) || !gather(c))
+		return false;
+	if (c->ring->look_ns) {
+		if (!send_by_hand(c))
+			return false;
+		if (!must && c->reactor->now_ns - c->tx_ns < c->ring->look_ns)
+			return true;
+	}
+	sqe = rv_uring_sqe(c->ring);
+	if (c->msg.msg_iovlen == 1 && !c->msg.msg_control)
+		io_uring_prep_send(sqe, c->fd, c->iov[0].iov_base, c->iov[0].iov_len,
+				   MSG_NOSIGNAL | MSG_WAITALL);
+	else
+		io_uring_prep_sendmsg(sqe, c->fd, &c->msg, MSG_NOSIGNAL | MSG_WAITALL);
+	rv_uring_bind(c->ring, sqe, &c->tx_op);
+	return false;
 }
 
 /* Receiving. */
 
-static void prep_recv_fds(struct rv_conn *c, struct io_uring_sqe *sqe)
+/* @param buf  NULL: one that the ring provides */
+static void prepare_msg(struct rv_conn *c, uint8_t *buf)
 {
-	c->rx_iov = (struct iovec){.iov_len = RV_URING_BUF_BYTES};
+	c->rx_iov = (struct iovec){buf, RV_URING_BUF_BYTES};
 	c->rx_msg = (struct msghdr){
 		.msg_iov = &c->rx_iov,
 		.msg_iovlen = 1,
 		.msg_control = c->rx_control,
 		.msg_controllen = sizeof(c->rx_control),
 	};
-	io_uring_prep_recvmsg(sqe, c->fd, &c->rx_msg, MSG_CMSG_CLOEXEC);
 }
 
 static void forget_fd(struct rv_conn *c)
@@ -328,26 +367,51 @@ static void take_fds(struct rv_conn *c)
 	c->rx_msg.msg_controllen = 0;
 }
 
+static bool reads(const struct rv_conn *c)
+{
+	return !(c->rx_op.pending || c->closing || c->finishing || c->connecting || c->paused);
+}
+
 static void arm_rx(struct rv_conn *c)
 {
-	struct io_uring_sqe *sqe;
-	size_t left = c->pre.payload_len - c->got;
+	if (reads(c))
+		rv_uring_later(c->ring, &c->rx_later);
+}
 
-	if (c->rx_op.pending || c->closing || c->finishing || c->connecting || c->paused)
-		return;
+/* @param[out] left  bytes of the payload */
+static bool goes_to_its_place(const struct rv_conn *c, size_t *left)
+{
+	*left = c->pre.payload_len - c->got;
+	return c->rx_state == RV_RX_PAYLOAD && c->placed && *left >= DIRECT_MIN;
+}
+
+static bool prepare_rx(struct rv_uring_later *l, bool must)
+{
+	struct rv_conn *c = RV_CONTAINER(l, struct rv_conn, rx_later);
+	struct io_uring_sqe *sqe;
+	size_t left;
+
+	if (!reads(c))
+		return false;
+	if (!must && c->rx_ns && c->reactor->now_ns - c->rx_ns < c->ring->look_ns)
+		return true;
 	sqe = rv_uring_sqe(c->ring);
-	c->rx_direct = c->rx_state == RV_RX_PAYLOAD && c->placed && left >= DIRECT_MIN;
+	c->rx_direct = goes_to_its_place(c, &left);
 	if (c->rx_direct) {
 		io_uring_prep_recv(sqe, c->fd, c->payload + c->got, left, MSG_WAITALL);
 	} else {
+		prepare_msg(c, NULL);
 		if (c->ops->fds)
-			prep_recv_fds(c, sqe);
+			io_uring_prep_recvmsg(sqe, c->fd, &c->rx_msg, MSG_CMSG_CLOEXEC);
 		else
 			io_uring_prep_recv(sqe, c->fd, NULL, RV_URING_BUF_BYTES, 0);
 		sqe->flags |= IOSQE_BUFFER_SELECT;
 		sqe->buf_group = RV_URING_GROUP;
 	}
+	if (c->rx_dry)
+		sqe->ioprio |= IORING_RECVSEND_POLL_FIRST;
 	rv_uring_bind(c->ring, sqe, &c->rx_op);
+	return false;
 }
 
 static void reset_frame(struct rv_conn *c)
@@ -504,43 +568,73 @@ static void end_displace(struct rv_conn *c)
 	c->ops->displaced(c);
 }
 
-static void rx_direct_done(struct rv_conn *c, int res)
+/* What a receive brought: bytes in their place, or in a buffer. @res as in a CQE */
+static void received(struct rv_conn *c, int res, const uint8_t *buf)
 {
-	c->rx_direct = false;
-	if (res > 0)
-		c->got += (size_t)res;
+	if (res > 0) {
+		c->rx_ns = c->reactor->now_ns;
+		if (buf)
+			feed(c, buf, (size_t)res);
+		else
+			c->got += (size_t)res;
+	}
 	end_displace(c);
 	if (c->closing)
 		return;
-	if (res == 0 || (res < 0 && res != -ECANCELED && res != -EINTR && res != -EAGAIN)) {
+	if (res == 0 ||
+	    (res < 0 && res != -ECANCELED && res != -ENOBUFS && res != -EINTR && res != -EAGAIN))
 		rv_conn_close(c, -ECONNRESET);
-		return;
-	}
-	if (c->got == c->pre.payload_len)
+	else if (!buf && c->rx_state == RV_RX_PAYLOAD && c->got == c->pre.payload_len)
 		frame_complete(c);
 }
 
 static void rx_done(struct rv_op *op, int res, uint32_t flags)
 {
 	struct rv_conn *c = RV_CONTAINER(op, struct rv_conn, rx_op);
+	bool buffered = flags & IORING_CQE_F_BUFFER;
 
-	if (c->rx_direct) {
-		rx_direct_done(c, res);
-	} else {
-		if (res > 0 && c->ops->fds)
-			take_fds(c);
-		if (res > 0)
-			feed(c, rv_uring_buf(c->ring, flags), (size_t)res);
-		if (flags & IORING_CQE_F_BUFFER)
-			rv_uring_buf_return(c->ring, flags);
-		if (!c->closing &&
-		    (res == 0 || (res < 0 && res != -ENOBUFS && res != -EINTR && res != -EAGAIN)))
-			rv_conn_close(c, -ECONNRESET);
-	}
+	c->rx_dry = res > 0 && !(flags & IORING_CQE_F_SOCK_NONEMPTY);
+	if (res > 0 && c->ops->fds && !c->rx_direct)
+		take_fds(c);
+	c->rx_direct = false;
+	received(c, res, buffered ? rv_uring_buf(c->ring, flags) : NULL);
+	if (buffered)
+		rv_uring_buf_return(c->ring, flags);
 	if (c->closing)
 		finish_close(c);
 	else
 		arm_rx(c);
+}
+
+/* The same by hand. */
+static bool look_rx(struct rv_uring_later *l)
+{
+	struct rv_conn *c = RV_CONTAINER(l, struct rv_conn, rx_later);
+	uint8_t buf[RV_URING_BUF_BYTES];
+	size_t left;
+	bool direct;
+	ssize_t n;
+
+	if (!reads(c))
+		return false;
+	direct = goes_to_its_place(c, &left);
+	if (direct) {
+		n = recv(c->fd, c->payload + c->got, left, MSG_DONTWAIT);
+	} else if (c->ops->fds) {
+		prepare_msg(c, buf);
+		n = recvmsg(c->fd, &c->rx_msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+		if (n > 0)
+			take_fds(c);
+	} else {
+		n = recv(c->fd, buf, sizeof(buf), MSG_DONTWAIT);
+	}
+	if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+		c->rx_dry = true;
+		return false;
+	}
+	c->rx_dry = false;
+	received(c, n < 0 ? -errno : (int)n, direct ? NULL : buf);
+	return true;
 }
 
 bool rv_conn_displace(struct rv_conn *c)
@@ -586,6 +680,8 @@ void rv_conn_close(struct rv_conn *c, int rc)
 	c->closing = true;
 	c->close_rc = rc;
 	rv_task_cancel(c->reactor, &c->timeout);
+	rv_list_del(&c->rx_later.link);
+	rv_list_del(&c->tx_later.link);
 	shutdown(c->fd, SHUT_RDWR);
 	rv_uring_cancel(c->ring, &c->rx_op);
 	rv_uring_cancel(c->ring, &c->tx_op);

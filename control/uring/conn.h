@@ -59,6 +59,9 @@ struct rv_conn {
 
 	/* receiving */
 	struct rv_op rx_op;
+	struct rv_uring_later rx_later;
+	uint64_t rx_ns; /* something came; 0: never */
+	bool rx_dry;    /* the last receive left nothing behind */
 	bool rx_direct; /* rx_op writes into the place */
 	enum { RV_RX_PREAMBLE, RV_RX_HEADER, RV_RX_PAYLOAD } rx_state;
 	struct rv_preamble pre;
@@ -76,6 +79,8 @@ struct rv_conn {
 
 	/* sending */
 	struct rv_op tx_op;
+	struct rv_uring_later tx_later;
+	uint64_t tx_ns;    /* the peer took something */
 	struct rv_list tx; /* struct rv_tx */
 	size_t tx_queued;
 	bool tx_was_full;

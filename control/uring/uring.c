@@ -11,6 +11,8 @@
 /* Completions a pass: enough to batch, few enough that the other pollers get their turn. */
 #define PASS_CQES   128
 #define ENTRIES_MIN 16u
+/* Sockets looked at in each pass: a look that finds nothing costs as much as a clock's ten. */
+#define LOOKING_MAX 4u
 
 static const struct rv_poller_ops poller_ops;
 
@@ -58,6 +60,7 @@ static int init(struct rv_uring *u, unsigned entries)
 	int rc;
 
 	*u = (struct rv_uring){.poller = {.ops = &poller_ops}, .entries = entries};
+	rv_list_init(&u->later);
 	rc = io_uring_queue_init_params(entries, &u->ring, &p);
 	if (rc)
 		return rc;
@@ -142,6 +145,45 @@ static struct rv_uring *self(struct rv_poller *p)
 	return RV_CONTAINER(p, struct rv_uring, poller);
 }
 
+/* Those that look for themselves stay on the list, a few of them. */
+static void prepare_later(struct rv_uring *u, bool must)
+{
+	struct rv_list todo, *it;
+	unsigned looking = 0;
+
+	rv_list_init(&todo);
+	rv_list_splice(&todo, &u->later);
+	while ((it = rv_list_pop(&todo))) {
+		struct rv_uring_later *l = RV_LIST_ENTRY(it, struct rv_uring_later, link);
+
+		rv_list_init(&l->link);
+		if (l->prepare(l, must || looking == LOOKING_MAX)) {
+			rv_uring_later(u, l);
+			looking++;
+		}
+	}
+}
+
+static unsigned look(struct rv_uring *u)
+{
+	struct rv_list todo, *it;
+	unsigned found = 0;
+
+	if (!u->look_ns || rv_list_empty(&u->later))
+		return 0;
+	rv_list_init(&todo);
+	rv_list_splice(&todo, &u->later);
+	while ((it = rv_list_pop(&todo))) {
+		struct rv_uring_later *l = RV_LIST_ENTRY(it, struct rv_uring_later, link);
+
+		rv_list_init(&l->link);
+		rv_uring_later(u, l);
+		if (l->look)
+			found += l->look(l);
+	}
+	return found;
+}
+
 static unsigned poll_cqes(struct rv_poller *p, uint64_t now_ns)
 {
 	struct rv_uring *u = self(p);
@@ -149,6 +191,7 @@ static unsigned poll_cqes(struct rv_poller *p, uint64_t now_ns)
 	unsigned work = 0, seen = 0;
 
 	(void)now_ns;
+	prepare_later(u, false);
 	if (io_uring_sq_ready(&u->ring) ||
 	    (*u->ring.sq.kflags & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)))
 		io_uring_submit_and_get_events(&u->ring);
@@ -168,10 +211,7 @@ static unsigned poll_cqes(struct rv_poller *p, uint64_t now_ns)
 		work += op->done != watch_done;
 		op->done(op, res, flags);
 	}
-	/* What the completions asked for leaves in this pass, not in the next. */
-	if (seen && io_uring_sq_ready(&u->ring))
-		io_uring_submit(&u->ring);
-	return work;
+	return work + look(u);
 }
 
 static int watch(struct rv_poller *p, int fd)
@@ -193,6 +233,7 @@ static void sleep_in(struct rv_poller *p, uint64_t timeout_ns)
 	};
 	struct io_uring_cqe *cqe;
 
+	prepare_later(u, true);
 	for (unsigned i = 0; i < u->watch_nr; i++) {
 		struct rv_watch *w = &u->watch[i];
 

@@ -11,6 +11,7 @@
 
 #include <liburing.h>
 
+#include "dataplane/base/list.h"
 #include "dataplane/base/slab.h"
 #include "dataplane/interfaces/poller.h"
 
@@ -27,6 +28,19 @@ struct rv_op {
 	bool pending;
 };
 
+/**
+ * A send or receive that is not under way yet, but will be when the ring is next entered: what a pass has to send is
+ * gathered until then. While its socket is busy it is made by hand instead, in each pass if it is a receive, which spares
+ * a poll, a wake-up and a completion.
+ */
+struct rv_uring_later {
+	struct rv_list link;
+	/** @must the ring goes to sleep, or too many others look. @return whether it looks for itself instead */
+	bool (*prepare)(struct rv_uring_later *l, bool must);
+	/** Receive without waiting; NULL: it does not. @return whether there was anything */
+	bool (*look)(struct rv_uring_later *l);
+};
+
 struct rv_uring {
 	struct rv_poller poller;
 	struct io_uring ring;
@@ -38,6 +52,9 @@ struct rv_uring {
 		int fd;
 	} watch[RV_URING_WATCHES];
 	unsigned watch_nr;
+	struct rv_list later;
+	/* So long after it last had something a socket is received from by hand; 0: never, nor sent to. */
+	uint64_t look_ns;
 	unsigned entries;  /* of the submission ring */
 	struct rv_slab tx; /* records of small sends, shared by the ring's connections (conn.c) */
 };
@@ -55,6 +72,13 @@ void rv_uring_fini(struct rv_uring *u);
 /** A submission entry, to be prepared and bound with rv_uring_bind(). Submits what is queued when full. */
 struct io_uring_sqe *rv_uring_sqe(struct rv_uring *u);
 void rv_uring_bind(struct rv_uring *u, struct io_uring_sqe *sqe, struct rv_op *op);
+
+/** Call l->prepare() when the ring is next entered. Twice is once; unlinking it calls it off. */
+static inline void rv_uring_later(struct rv_uring *u, struct rv_uring_later *l)
+{
+	if (rv_list_empty(&l->link))
+		rv_list_push(&u->later, &l->link);
+}
 
 /** Ask for @op's end; it still completes. */
 void rv_uring_cancel(struct rv_uring *u, struct rv_op *op);
