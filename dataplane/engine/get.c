@@ -199,6 +199,18 @@ void rv_get_fail(struct rv_get *g, int rc)
 	rv_get_wind_up(g);
 }
 
+void rv_get_done(struct rv_get *g)
+{
+	bool keep = g->then == RV_GET_THEN_KEEP;
+
+	g->req->lease_id = keep ? g->lease_id : 0;
+	rv_get_answer(g, 0);
+	g->release = g->then == RV_GET_THEN_RELEASE;
+	if (keep)
+		g->lease_id = 0; /* the asker's from now on */
+	rv_get_wind_up(g);
+}
+
 void rv_get_report(struct rv_get *g, enum rv_path took)
 {
 	struct rv_msg_get *m = g->req;
@@ -210,18 +222,13 @@ void rv_get_report(struct rv_get *g, enum rv_path took)
 	m->block = g->block;
 	m->block_engine = g->e;
 	m->len = g->len;
-	m->lease_id = g->then == RV_GET_THEN_KEEP ? g->lease_id : 0;
 	m->took = took;
 	m->fabric = g->fabric ? g->fabric->index : 0;
 	m->text[0] = '\0';
 	g->block = NULL; /* the hold goes with the answer */
 	rv_counter_add(&s->bytes_in, g->len);
 	rv_counter_add(&s->get_bytes[took], g->len);
-	rv_get_answer(g, 0);
-	g->release = g->then == RV_GET_THEN_RELEASE;
-	if (g->then == RV_GET_THEN_KEEP)
-		g->lease_id = 0; /* the asker's from now on */
-	rv_get_wind_up(g);
+	rv_get_done(g);
 }
 
 /* Chunked. */

@@ -135,6 +135,9 @@ void rv_get_wind_up(struct rv_get *g);
 /** Answer @rc and wind up. */
 void rv_get_fail(struct rv_get *g, int rc);
 
+/** The asker's body is filled in: answer OK; the lease is the asker's, or ends as it said. Winds up. */
+void rv_get_done(struct rv_get *g);
+
 /** Answer OK with the block and the lease, and wind up. */
 void rv_get_report(struct rv_get *g, enum rv_path took);
 

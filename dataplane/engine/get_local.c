@@ -72,13 +72,10 @@ static void local_acquired(struct rv_port *p, struct rv_cell *c)
 		g->req->block = m->block;
 		g->req->block_engine = m->engine;
 		g->req->len = g->len;
-		g->req->lease_id = g->lease_id;
 		g->req->took = RV_PATH_LOCAL;
 		g->req->text[0] = '\0';
 		rv_counter_add(&g->e->stats.get_bytes[RV_PATH_LOCAL], g->len);
-		rv_get_answer(g, 0);
-		g->lease_id = 0;
-		rv_get_wind_up(g);
+		rv_get_done(g);
 		return;
 	}
 	rv_get_reserve(g); /* goes on with rv_get_begin_copy() */

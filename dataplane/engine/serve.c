@@ -336,6 +336,7 @@ void rv_engine_run_acquire(struct rv_port *p, struct rv_cell *c)
 	struct rv_msg_acquire *m = (void *)c->body;
 	struct rv_engine *e = m->engine;
 	struct rv_slot *slot = rv_slot_find(&e->store, m->local);
+	uint64_t bytes_max = rv_min_u64(m->bytes_max, e->conf.bytes_max);
 	enum rv_path_reason why;
 	struct rv_fabric *f;
 
@@ -355,8 +356,7 @@ void rv_engine_run_acquire(struct rv_port *p, struct rv_cell *c)
 		if (why == RV_PATH_OK) {
 			if (!grant_rdma(e, slot, f, c))
 				return;
-		} else if (slot->len <= rv_min_u64(m->bytes_max, e->conf.bytes_max) &&
-			   m->bytes_max) {
+		} else if (bytes_max && slot->len <= bytes_max) {
 			grant_bytes(e, slot, m, why);
 		} else {
 			grant_chunks(e, slot, m, why);

@@ -47,6 +47,7 @@ void fake_engine_init(struct fake_engine *w, const struct fake_engine_conf *conf
 		.quarantine_ns = RV_MS(100),
 		.rdma_min_bytes = RV_KIB(64),
 		.chunk_size = (uint32_t)RV_KIB(512),
+		.bytes_max = conf->bytes_max,
 		.max_slots = conf->max_slots ? conf->max_slots : 64,
 		.max_leases = conf->max_leases ? conf->max_leases : 64,
 		.max_gets = conf->max_gets ? conf->max_gets : 16,

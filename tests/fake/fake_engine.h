@@ -19,6 +19,7 @@ struct fake_engine_conf {
 	bool no_fabric;
 	uint32_t max_gets, max_slots, max_leases;                     /* 0: 16, 64, 64 */
 	uint64_t dedicated_min;                                       /* 0: 1 MiB */
+	uint32_t bytes_max;                                           /* 0: none */
 	uint64_t chunk_lease_ns;                                      /* 0: none */
 	uint64_t late_max;                                            /* 0: none */
 	struct rv_peer_calls *calls;                                  /* NULL: w->calls */

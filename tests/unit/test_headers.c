@@ -151,6 +151,69 @@ static void times_that_are_no_number_are_as_if_absent(void **state)
 	}
 }
 
+/* A number may be 0, which is not the same as none. */
+static const struct {
+	const char *text;
+	bool is;
+	uint64_t n;
+} numbers[] = {
+	{"0", true, 0},
+	{"1", true, 1},
+	{"65536", true, 65536},
+	{"007", true, 7},
+	{"00000000000000000000000000000000", true, 0},
+	{"18446744073709551615", true, UINT64_MAX},
+	{"18446744073709551616", false, 0},
+	{"18446744073709551620", false, 0},
+	{"99999999999999999999", false, 0},
+	{"184467440737095516150", false, 0},
+	{"", false, 0},
+	{"-1", false, 0},
+	{"-0", false, 0},
+	{"+1", false, 0},
+	{"1.0", false, 0},
+	{" 1", false, 0},
+	{"1 ", false, 0},
+	{"0x10", false, 0},
+	{"1e3", false, 0},
+	{"/", false, 0}, /* the neighbours of 0 and 9 */
+	{":", false, 0},
+	{"abc", false, 0},
+};
+
+static void what_is_no_number_leaves_the_place_for_it_alone(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < RV_ARRAY_NR(numbers); i++) {
+		uint8_t in[64];
+		size_t len = build(in, sizeof(in), RV_HEADER_BYTES, numbers[i].text);
+		uint64_t n = 4711;
+
+		if (rv_headers_find_u64(in, len, RV_HEADER_BYTES, &n) != numbers[i].is ||
+		    n != (numbers[i].is ? numbers[i].n : 4711))
+			fail_msg("\"%s\"", numbers[i].text);
+		assert_false(rv_headers_find_u64(in, len, RV_HEADER_LEASE, &n));
+		assert_false(rv_headers_find_u64(NULL, 0, RV_HEADER_BYTES, &n));
+	}
+}
+
+static void of_two_numbers_the_last_counts_though_it_is_none(void **state)
+{
+	const struct rv_header_pair pairs[] = {{RV_HEADER_BYTES, "7", 1},
+					       {RV_HEADER_BYTES, "x", 1},
+					       {RV_HEADER_ENDS, "x", 1},
+					       {RV_HEADER_ENDS, "1", 1}};
+	uint8_t out[64];
+	struct rv_writer w = rv_writer(out, sizeof(out));
+	uint64_t n = 0;
+
+	(void)state;
+	assert_int_equal(rv_headers_encode(&w, pairs, 4), 0);
+	assert_false(rv_headers_find_u64(out, w.len, RV_HEADER_BYTES, &n));
+	assert_true(rv_headers_find_u64(out, w.len, RV_HEADER_ENDS, &n));
+	assert_int_equal(n, 1);
+}
+
 static void a_value_that_is_no_handle_says_so(void **state)
 {
 	struct rv_handle h;
@@ -194,6 +257,8 @@ int main(void)
 		cmocka_unit_test(a_map_is_built_in_the_shortest_form),
 		cmocka_unit_test(of_two_equal_keys_the_last_counts),
 		cmocka_unit_test(times_that_are_no_number_are_as_if_absent),
+		cmocka_unit_test(what_is_no_number_leaves_the_place_for_it_alone),
+		cmocka_unit_test(of_two_numbers_the_last_counts_though_it_is_none),
 		cmocka_unit_test(a_value_that_is_no_handle_says_so),
 		cmocka_unit_test(limits_on_what_is_sent_are_kept),
 	};
