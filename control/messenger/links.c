@@ -200,6 +200,7 @@ static void finish(struct rv_messenger *m, struct rv_call *c, int rc)
 		c->done = c->late;
 		c->late = NULL;
 		c->place = NULL;
+		c->dying = 0; /* it lives on */
 		rv_task_at(m->reactor, &c->deadline, m->reactor->now_ns + LATE_NS);
 		copy.done(&copy, &a);
 		return;
@@ -358,30 +359,45 @@ static void on_drained(void *user, struct rv_link *link)
 	update_pause(link->user);
 }
 
-static void on_closed(void *user, struct rv_link *link, int rc)
+/*
+ * The calls of a connection that is gone. Those whose answers were arriving are kept for last: a lease that came with one
+ * is given back by the route's next connection, so the route must know before that this one is gone.
+ */
+static void end_calls(struct rv_messenger *m, struct rv_mlink *l, struct rv_list *arriving)
 {
-	struct rv_messenger *m = user;
-	struct rv_mlink *l = link->user;
-	struct rv_route *r;
-	struct rv_call *c;
+	struct rv_call *c = l->placing;
 
-	if (!l)
-		return;
-	forget_reached(l);
-	l->link = NULL;
-	c = l->placing;
 	if (c) {
 		/* Its answer was arriving here and is lost, wherever the request went out. */
 		l->placing = NULL;
 		c->placing = NULL;
-		rv_messenger_end_call(m, c, -ECONNRESET);
+		rv_list_del(&c->link);
+		rv_list_push(arriving, &c->link);
 	}
 	while (!rv_list_empty(&l->calls)) {
 		c = RV_LIST_ENTRY(l->calls.next, struct rv_call, link);
 		rv_list_del(&c->link);
 		c->late = NULL;
-		rv_messenger_end_call(m, c, -ECONNRESET);
+		if (c->placing)
+			rv_list_push(arriving, &c->link);
+		else
+			rv_messenger_end_call(m, c, -ECONNRESET);
 	}
+}
+
+static void on_closed(void *user, struct rv_link *link, int rc)
+{
+	struct rv_messenger *m = user;
+	struct rv_mlink *l = link->user;
+	struct rv_list arriving;
+	struct rv_route *r;
+
+	if (!l)
+		return;
+	forget_reached(l);
+	l->link = NULL;
+	rv_list_init(&arriving);
+	end_calls(m, l, &arriving);
 	r = l->route;
 	if (r && r->bulk == l) {
 		r->bulk = NULL;
@@ -391,6 +407,12 @@ static void on_closed(void *user, struct rv_link *link, int rc)
 	} else if (r && r->control == l) {
 		r->control = NULL;
 		route_failed(m, r, rc ? rc : -ECONNRESET);
+	}
+	while (!rv_list_empty(&arriving)) {
+		struct rv_call *c = RV_LIST_ENTRY(arriving.next, struct rv_call, link);
+
+		rv_list_del(&c->link);
+		rv_messenger_end_call(m, c, -ECONNRESET);
 	}
 	rv_mlink_drop(l);
 }

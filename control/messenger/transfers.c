@@ -89,8 +89,10 @@ int rv_sendable_bytes(struct rv_block *b, uint64_t off, uint64_t len, const void
 	if (!*copy)
 		return -ENOMEM;
 	rc = rv_block_read(b, off, *copy, len);
-	if (rc)
+	if (rc) {
 		free(*copy);
+		*copy = NULL;
+	}
 	return rc;
 }
 

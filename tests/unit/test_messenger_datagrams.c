@@ -6,6 +6,7 @@
 
 #include <inttypes.h>
 
+#include "control/messenger/headers.h"
 #include "control/messenger/served.h"
 
 #define FRAME_MAX 4096u
@@ -593,6 +594,74 @@ static void a_way_that_the_peer_does_not_use_closes_without_a_word(void **state)
 	rv_messenger_set_datagrams(mess, 1, NULL);
 }
 
+/* A payload that would go with the answer is longer than most datagrams: neither end asks for one. */
+
+static void who_is_reached_by_datagrams_is_not_asked_for_bytes(void **state)
+{
+	static const char *const ours[] = {"_rvd_get"};
+	static uint8_t landing[1000];
+	uint64_t worker = add(NUMBER, NULL, FRAME_MAX);
+	struct rv_peer_call pc = {
+		.op = RV_PEER_ACQUIRE,
+		.handle = {worker, 64},
+		.deadline_ns = fake_now_ns + CALL_NS,
+		.bytes_max = sizeof(landing),
+		.dst = landing,
+		.ends = true,
+	};
+	struct fake_ask *ask = fake_call_start(&w, rv_messenger_calls(mess), &pc);
+	char body[256];
+	struct rv_writer wr = rv_writer(body, sizeof(body));
+	struct fake_link *l;
+	struct request r;
+
+	(void)state;
+	fake_engine_run(&w);
+	l = newest();
+	fake_link_connected(l, 0);
+	r = need_request(l, "_hello");
+	rv_body_handlers_encode(&wr, ours, 1, NULL);
+	respond(common(), &r.id, 0, body, wr.len);
+	r = need_request(l, "_rv_acquire");
+	respond_text(common(), &r.id, 1, "no");
+	assert_int_equal(call_outcome(ask).rc, -EREMOTEIO);
+}
+
+static void a_datagram_that_asks_for_bytes_is_answered_with_a_grant(void **state)
+{
+	static const struct rv_header_pair pairs[] = {{RV_HEADER_BYTES, "1000", 4},
+						      {RV_HEADER_ENDS, "1", 1}};
+	uint64_t worker = add(NUMBER, "192.0.2.7", FRAME_MAX),
+		 slot = fake_stage(&w, 10, 1, false, 1000);
+	uint8_t map[64], head[256];
+	struct rv_writer mw = rv_writer(map, sizeof(map)), wr = rv_writer(head, sizeof(head));
+	struct rv_request_header h = {.kind = RV_CALL_UNARY,
+				      .id = rv_msg_id_make(worker, 1, 1),
+				      .name = "_rvd_get",
+				      .name_len = 8,
+				      .headers = map};
+	char body[100], text[300];
+	struct rv_body_grant g;
+	const char *why;
+	size_t len;
+
+	(void)state;
+	w.engine.conf.bytes_max = 65536;
+	assert_int_equal(rv_headers_encode(&mw, pairs, 2), 0);
+	h.headers_len = (uint16_t)mw.len;
+	assert_int_equal(rv_request_header_encode(&wr, &h), 0);
+	snprintf(body, sizeof(body), "{\"handle\":{\"hi\":%u,\"lo\":%" PRIu64 "},\"rdma\":null}",
+		 FAKE_WORKER, slot);
+	fake_link_frame(common(), RV_FRAME_MESSAGE, head, wr.len, body, strlen(body));
+	fake_engine_run(&w);
+	assert_int_equal(newest()->worker, worker);
+	assert_int_equal(need_response(newest(), text, sizeof(text), &len), 0);
+	assert_int_equal(rv_body_grant_decode((const uint8_t *)text, len, NULL, 0, &g, &why), 0);
+	assert_false(g.is_rdma);
+	assert_int_equal(g.ready.total_len, 10);
+	assert_int_equal(fake_slot(&w, slot)->locks, 1); /* what is pulled needs a lease */
+}
+
 #define AIR(t) cmocka_unit_test_setup_teardown(t, setup_air, finish_air)
 
 int main(void)
@@ -618,6 +687,8 @@ int main(void)
 		AIR(a_goodbye_is_answered_once_our_end_is_closed_or_in_use),
 		AIR(a_goodbye_for_a_way_that_is_none_of_ours_is_answered_at_once),
 		AIR(a_way_that_the_peer_does_not_use_closes_without_a_word),
+		AIR(who_is_reached_by_datagrams_is_not_asked_for_bytes),
+		AIR(a_datagram_that_asks_for_bytes_is_answered_with_a_grant),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
