@@ -711,6 +711,99 @@ static void bytes_are_put_into_a_buffer_of_the_session_without_a_copy(void **sta
 	fake_stop(&f);
 }
 
+/* What becomes of a get's lease: the flag that says it, and the lease that comes back. */
+static const struct {
+	enum rv_then then;
+	bool keep;
+	uint32_t flags;
+	uint64_t lease;
+} thens[] = {
+	{RV_THEN_KEEP, false, 0, 9},
+	{RV_THEN_KEEP, true, RV_LOCAL_KEEP, 9},
+	{RV_THEN_DETACH, false, RV_LOCAL_THEN_DETACH, 0},
+	{RV_THEN_RELEASE, false, RV_LOCAL_THEN_RELEASE, 0},
+	{RV_THEN_RELEASE, true, RV_LOCAL_KEEP | RV_LOCAL_THEN_RELEASE, 0},
+};
+
+static void script_then(int fd)
+{
+	for (unsigned i = 0; i < 4 * RV_ARRAY_NR(thens); i++) {
+		uint32_t into = i % 4 == 2 ? RV_LOCAL_INTO : 0;
+		struct rv_local_req rq = fake_expect(fd, RV_LOCAL_GET);
+		struct rv_local_rep rep = {.id = rq.id, .lease_id = thens[i / 4].lease};
+
+		MUST(rq.flags == (thens[i / 4].flags | into));
+		fake_answer(fd, RV_LOCAL_GET, &rep, NULL, -1);
+	}
+	fake_until_closed(fd);
+}
+
+static void what_becomes_of_a_lease_is_said_with_its_get(void **state)
+{
+	struct rv_handle h = fake_handle(1);
+	struct fake_daemon f;
+
+	(void)state;
+	fake_start(&f, script_then);
+	for (unsigned i = 0; i < RV_ARRAY_NR(thens); i++) {
+		struct rv_opts o = {.then = thens[i].then, .keep = thens[i].keep};
+		struct rv_result res = {.lease = 77};
+		uint64_t lease = 77, len;
+		struct rv_buf buf;
+		void *data;
+		char own[4];
+
+		assert_int_equal(rv_get_pinned(f.c, h, &o, &buf, &lease), 0);
+		assert_int_equal(lease, thens[i].lease);
+		rv_buf_free(&buf);
+		lease = 77;
+		assert_int_equal(rv_get(f.c, h, &o, &data, &len, &lease), 0);
+		assert_int_equal(lease, thens[i].lease);
+		rv_free(data);
+		lease = 77;
+		assert_int_equal(rv_get_into(f.c, h, &o, own, sizeof(own), &len, &lease), 0);
+		assert_int_equal(lease, thens[i].lease);
+		assert_int_equal(rv_get_many(f.c, &h, 1, &o, &res), 0);
+		assert_int_equal(res.lease, thens[i].lease);
+		rv_buf_free(&res.buf);
+	}
+	fake_stop(&f);
+}
+
+/* What cannot be taken is given back; a lease that is over is not. */
+static void script_late_then(int fd)
+{
+	struct rv_local_rep rep = fake_got(fake_expect(fd, RV_LOCAL_GET).id, 4, 0, 10);
+	struct rv_local_req rq = fake_expect(fd, RV_LOCAL_METADATA);
+	int arena = fake_make_arena(F_SEAL_SHRINK);
+
+	rep.lease_id = 0;
+	fake_answer_get(fd, rep, arena);
+	close(arena);
+	metadata_for(fd, &rq);
+	MUST(fake_expect(fd, RV_LOCAL_FREE).token == 4);
+	rq = fake_expect(fd, RV_LOCAL_METADATA);
+	metadata_for(fd, &rq);
+	fake_until_closed(fd);
+}
+
+static void a_late_reply_whose_lease_is_over_gives_back_its_bytes_alone(void **state)
+{
+	struct rv_opts o = {.timeout_ns = RV_MS(10), .then = RV_THEN_RELEASE};
+	uint64_t lease = 7;
+	struct fake_daemon f;
+	struct rv_buf buf;
+	struct rv_meta m;
+
+	(void)state;
+	fake_start(&f, script_late_then);
+	assert_int_equal(rv_get_pinned(f.c, fake_handle(3), &o, &buf, &lease), -ETIMEDOUT);
+	assert_int_equal(lease, 7);
+	assert_int_equal(rv_metadata(f.c, fake_handle(2), &m), 0);
+	assert_int_equal(rv_metadata(f.c, fake_handle(2), &m), 0);
+	fake_stop(&f);
+}
+
 static void script_wait(int fd)
 {
 	struct rv_local_req rq;
@@ -855,6 +948,8 @@ int main(void)
 		cmocka_unit_test(a_slot_with_missing_bytes_is_dropped),
 		cmocka_unit_test(a_shared_buffer_is_filled_in_place),
 		cmocka_unit_test(bytes_are_put_into_a_buffer_of_the_session_without_a_copy),
+		cmocka_unit_test(what_becomes_of_a_lease_is_said_with_its_get),
+		cmocka_unit_test(a_late_reply_whose_lease_is_over_gives_back_its_bytes_alone),
 		cmocka_unit_test(a_forked_child_is_refused_and_harms_nobody),
 		cmocka_unit_test(references_are_read_and_written),
 		cmocka_unit_test(what_is_no_reference_is_refused),

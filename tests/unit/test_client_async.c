@@ -1035,9 +1035,50 @@ static void a_forked_child_is_refused(void **state)
 	fake_stop(&f);
 }
 
+/* The lease ends with its get. */
+static void script_then(int fd)
+{
+	struct rv_local_req rq = fake_expect(fd, RV_LOCAL_GET);
+	struct rv_local_rep rep = {.id = rq.id};
+
+	MUST(rq.flags == RV_LOCAL_THEN_DETACH);
+	fake_answer(fd, RV_LOCAL_GET, &rep, NULL, -1);
+	rq = fake_expect(fd, RV_LOCAL_GET);
+	MUST(rq.flags == (RV_LOCAL_THEN_RELEASE | RV_LOCAL_INTO));
+	rep.id = rq.id;
+	fake_answer(fd, RV_LOCAL_GET, &rep, NULL, -1);
+	fake_until_closed(fd);
+}
+
+static void what_becomes_of_a_lease_is_said_with_its_get(void **state)
+{
+	struct end e[2] = {{.lease = 77}, {.lease = 77}};
+	struct rv_opts o = {.then = RV_THEN_DETACH};
+	struct fake_daemon f;
+	char own[4];
+
+	(void)state;
+	fake_start(&f, script_then);
+	assert_int_equal(
+		rv_get_pinned_nb(f.c, fake_handle(1), &o, &e[0].buf, &e[0].lease, done, &e[0]), 0);
+	o.then = RV_THEN_RELEASE;
+	assert_int_equal(rv_get_into_nb(f.c, fake_handle(1), &o, own, sizeof(own), &e[1].len,
+					&e[1].lease, done, &e[1]),
+			 0);
+	o.then = RV_THEN_KEEP; /* it was copied */
+	run_until(f.c, e, 2);
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(e[i].rc, 0);
+		assert_int_equal(e[i].lease, 0);
+	}
+	rv_buf_free(&e[0].buf);
+	fake_stop(&f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_becomes_of_a_lease_is_said_with_its_get),
 		cmocka_unit_test(done_is_called_once_from_progress),
 		cmocka_unit_test(what_cannot_begin_says_so_at_once),
 		cmocka_unit_test(gets_end_where_their_callers_said),
