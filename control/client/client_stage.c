@@ -118,14 +118,49 @@ int rv_client_check_write(struct rv_client *c, struct rv_call *write)
 	return rv_client_fail(write->rc ? write->rc : -EPROTO, "%s", write->text);
 }
 
+/*
+ * A copy that goes into registered memory is made here, into memory that this session shares with the daemon, where the
+ * way through the socket would cost more than two messages.
+ */
+#define COPY_HERE_MIN RV_KIB(64)
+
+static uint32_t copy_flags(uint64_t len)
+{
+	return len >= COPY_HERE_MIN ? RV_LOCAL_SHARED : 0;
+}
+
+/* Its place may be another buffer's as soon as the daemon has it back. */
+static void unlist(struct rv_client *c, const struct rv_buf *buf)
+{
+	struct rv_arena *a = buf->arena;
+
+	if (a && buf->writable)
+		rv_wire_del_buf(&c->wire, a, (uint64_t)((uint8_t *)buf->data - a->base));
+}
+
+/* @return whether the bytes are there now, and nothing of ours refers to the memory any more */
+static bool copied_here(struct rv_client *c, struct rv_buf *buf, const void *data)
+{
+	if (!buf->arena || !buf->writable)
+		return false;
+	memcpy(buf->data, data, buf->len);
+	unlist(c, buf);
+	rv_wire_drop_arena(&c->wire, buf->arena);
+	buf->arena = NULL;
+	return true;
+}
+
 static int fill_and_commit(struct rv_client *c, struct rv_buf *buf, const void *data,
 			   const struct rv_opts *o, const struct rv_client_budget *b,
 			   struct rv_handle *handle)
 {
-	struct rv_call *call = rv_client_call(RV_LOCAL_WRITE);
+	struct rv_call *call;
 	struct rv_handle h;
 	int rc;
 
+	if (copied_here(c, buf, data))
+		return commit(c, buf, o, b, handle);
+	call = rv_client_call(RV_LOCAL_WRITE);
 	if (!call)
 		return -ENOMEM;
 	call->rq.token = buf->token;
@@ -188,7 +223,7 @@ static void got_buffer(struct rv_async *a, int rc)
 	}
 	a->token = a->buf.token;
 	commit = rv_client_commit_call(&a->buf, &a->o);
-	if (a->len) {
+	if (a->len && !copied_here(a->c, &a->buf, a->data)) {
 		struct rv_call *write = rv_client_call(RV_LOCAL_WRITE);
 
 		if (write)
@@ -243,7 +278,7 @@ int rv_register_data_pinned_nb(struct rv_client *c, const void *data, uint64_t l
 			       const struct rv_opts *opts, struct rv_handle *handle,
 			       rv_done_fn *done, void *user)
 {
-	return register_copy_nb(c, data, len, 0, opts, handle, done, user);
+	return register_copy_nb(c, data, len, copy_flags(len), opts, handle, done, user);
 }
 
 int rv_register_data(struct rv_client *c, const void *data, uint64_t len,
@@ -255,7 +290,7 @@ int rv_register_data(struct rv_client *c, const void *data, uint64_t len,
 int rv_register_data_pinned(struct rv_client *c, const void *data, uint64_t len,
 			    const struct rv_opts *opts, struct rv_handle *handle)
 {
-	return register_copy(c, data, len, 0, opts, handle);
+	return register_copy(c, data, len, copy_flags(len), opts, handle);
 }
 
 int rv_client_stage_message(struct rv_client *c, const void *data, uint64_t len,
@@ -305,15 +340,6 @@ static int check_buf(const struct rv_client *c, const struct rv_buf *buf,
 		return rv_client_fail(-EINVAL,
 				      "no buffer of this session, or nowhere to put the handle");
 	return 0;
-}
-
-/* Its place may be another buffer's as soon as the daemon has it back. */
-static void unlist(struct rv_client *c, const struct rv_buf *buf)
-{
-	struct rv_arena *a = buf->arena;
-
-	if (a && buf->writable)
-		rv_wire_del_buf(&c->wire, a, (uint64_t)((uint8_t *)buf->data - a->base));
 }
 
 /* The daemon has the memory now. */

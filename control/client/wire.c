@@ -81,7 +81,8 @@ static void settle(struct rv_wire *w, struct rv_call *call, int rc, const char *
 		rv_list_push(&w->undo, &call->link);
 	} else if (call->async) {
 		rv_list_push(&w->ready, &call->link);
-		rv_wire_kick(w);
+		if (!w->turning)
+			rv_wire_kick(w);
 	} else {
 		pthread_cond_signal(&call->changed);
 	}

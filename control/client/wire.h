@@ -85,6 +85,7 @@ struct rv_wire {
 	size_t async_nr;      /* those under way */
 	int ep, event, timer;
 	bool kicked; /* `event` is set */
+	bool turning; /* rv_progress() reads, and looks at `ready` when it has: nobody need wake it */
 
 	struct rv_rx rx; /* the reading thread's */
 };

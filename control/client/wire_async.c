@@ -156,7 +156,7 @@ void rv_wire_turn(struct rv_wire *w)
 	pthread_mutex_lock(&w->lock);
 	mine = !w->reading && !w->dead;
 	if (mine)
-		w->reading = true;
+		w->reading = w->turning = true;
 	pthread_mutex_unlock(&w->lock);
 	if (mine) {
 		w->rx.dry = false;
@@ -165,7 +165,7 @@ void rv_wire_turn(struct rv_wire *w)
 	}
 	pthread_mutex_lock(&w->lock);
 	if (mine) {
-		w->reading = false;
+		w->reading = w->turning = false;
 		if (rc)
 			rv_wire_kill_locked(w, rc, rv_wire_broken_text(rc));
 		else if (!w->rx.dry)

@@ -67,7 +67,7 @@ struct session {
 	struct rv_list buffer_list;
 	unsigned requests; /* open */
 	uint64_t last_token;
-	struct rv_map64 shown; /* arenas whose descriptor was sent */
+	struct rv_map64 shown;  /* arenas whose descriptor was sent */
 	struct rv_map64 leases; /* id -> struct lease */
 	struct rv_list regions;
 	unsigned region_nr;

@@ -3,7 +3,7 @@
  *
  *   plain serve spin|sleep
  *   plain relay HOST PORT spin|sleep
- *   plain get HOST PORT SIZE NUMBER spin|sleep
+ *   plain get HOST PORT SIZE NUMBER [PAUSE] spin|sleep
  *
  * The server prints its port, serves one client, and ends with its client; so does a relay, which hands on to the server at
  * HOST and PORT what it is asked, and the answer once it has all of it. It sends a cached buffer in pieces of
@@ -212,6 +212,7 @@ static int get(char **argv)
 	uint64_t size = strtoull(argv[4], NULL, 10), nr = strtoull(argv[5], NULL, 10);
 	double *usec = calloc(nr + 1, sizeof(*usec)), cpu = 0;
 	uint8_t *mem = memory(size);
+	double pause = strcmp(argv[6], "spin") && strcmp(argv[6], "sleep") ? atof(argv[6]) : 0;
 	int fd = reach(argv[2], argv[3]);
 
 	if (!usec)
@@ -221,6 +222,8 @@ static int get(char **argv)
 
 		if (i == 1)
 			cpu = cpu_seconds() + their_cpu(fd);
+		if (i && pause > 0)
+			usleep((useconds_t)(pause * 1e6));
 		began = now_usec();
 		give(fd, &size, sizeof(size));
 		if (!take(fd, mem, size))
@@ -240,10 +243,10 @@ int main(int argc, char **argv)
 		return serve();
 	if (argc == 5 && strcmp(argv[1], "relay") == 0)
 		return relay(argv[2], argv[3]);
-	if (argc == 7 && strcmp(argv[1], "get") == 0)
+	if ((argc == 7 || argc == 8) && strcmp(argv[1], "get") == 0)
 		return get(argv);
 	fputs("usage: plain serve spin|sleep\n       plain relay HOST PORT spin|sleep\n"
-	      "       plain get HOST PORT SIZE NUMBER spin|sleep\n",
+	      "       plain get HOST PORT SIZE NUMBER [PAUSE] spin|sleep\n",
 	      stderr);
 	return 2;
 }

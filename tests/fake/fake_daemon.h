@@ -17,7 +17,7 @@
 #include "control/local/local_proto.h"
 
 #define FAKE_WORKER    77u
-#define FAKE_ARENA_LEN 65536u
+#define FAKE_ARENA_LEN 131072u
 #define FAKE_THRESHOLD 64u /* longer messages are staged */
 
 /* In the daemon's thread and in children a failed check ends the test program. */

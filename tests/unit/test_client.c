@@ -493,7 +493,7 @@ static void script_stage(int fd)
 	struct rv_local_req rq = fake_expect(fd, RV_LOCAL_ALLOC);
 	uint64_t at = 0;
 
-	MUST(rq.len == BIG && rq.flags == 0);
+	MUST(rq.len == BIG && rq.flags == RV_LOCAL_PLAIN);
 	rep.id = rq.id;
 	fake_answer(fd, RV_LOCAL_ALLOC, &rep, NULL, -1);
 	while (at < BIG) {
@@ -527,7 +527,7 @@ static void data_arrives_whole_and_is_named(void **state)
 	for (unsigned i = 0; i < BIG; i++)
 		data[i] = (uint8_t)(i % 249);
 	fake_start(&f, script_stage);
-	assert_int_equal(rv_register_data_pinned(f.c, data, BIG, &o, &h), 0);
+	assert_int_equal(rv_register_data(f.c, data, BIG, &o, &h), 0);
 	assert_int_equal(h.worker, FAKE_WORKER);
 	assert_int_equal(h.local, 65);
 	assert_false(how.pinned);
@@ -611,6 +611,72 @@ static void a_shared_buffer_is_filled_in_place(void **state)
 	assert_int_equal(rv_register_pinned(f.c, &buf, NULL, &h), -EINVAL);
 	assert_int_equal(rv_alloc_pinned(f.c, 100, &buf), -EPROTO);
 	assert_int_equal(rv_alloc_pinned(f.c, 99, &other), 0);
+	fake_stop(&f);
+}
+
+/* A copy into registered memory: short ones go through the socket, others are made here. */
+
+#define HERE RV_KIB(64)
+
+static void expect_copy(int fd, int arena, uint64_t token, uint64_t len)
+{
+	struct rv_local_req rq = fake_expect(fd, RV_LOCAL_ALLOC);
+	struct rv_local_rep rep = fake_got(rq.id, token, 4096, len);
+	struct fake_request w;
+	uint8_t got[HERE];
+
+	MUST(rq.len == len && rq.flags == (len < HERE ? 0 : RV_LOCAL_SHARED));
+	rep.pinned = 1;
+	rep.has_fd = len == HERE; /* the first time it is shown */
+	rep.writable = len >= HERE;
+	fake_answer(fd, RV_LOCAL_ALLOC, &rep, NULL, rep.has_fd ? arena : -1);
+	if (len < HERE) {
+		MUST(fake_next(fd, &w));
+		MUST(w.op == RV_LOCAL_WRITE && w.len == len);
+		free(w.payload);
+	}
+	rq = fake_expect(fd, RV_LOCAL_COMMIT);
+	MUST(rq.token == token && rq.len == len && rq.ttl_ns == 7);
+	MUST(len < HERE || pread(arena, got, HERE, 4096) == (ssize_t)HERE);
+	for (size_t i = 0; len >= HERE && i < HERE; i++)
+		MUST(got[i] == (uint8_t)(i % 249));
+	rep = (struct rv_local_rep){.id = rq.id,
+				    .worker = FAKE_WORKER,
+				    .local = 60 + token,
+				    .pinned = 1};
+	if (token == 3)
+		rep.rc = -ENOSPC;
+	fake_answer(fd, RV_LOCAL_COMMIT, &rep, NULL, -1);
+}
+
+static void script_copies(int fd)
+{
+	int arena = fake_make_arena(F_SEAL_SHRINK);
+
+	expect_copy(fd, arena, 1, HERE - 1);
+	expect_copy(fd, arena, 2, HERE);
+	expect_copy(fd, arena, 3, HERE + 1);
+	MUST(fake_expect(fd, RV_LOCAL_FREE).token == 3);
+	close(arena);
+	MUST(!fake_next(fd, &(struct fake_request){0}));
+}
+
+static void a_copy_into_registered_memory_is_made_here_unless_it_is_short(void **state)
+{
+	static uint8_t data[HERE + 1];
+	struct rv_opts o = {.ttl_ns = 7};
+	struct fake_daemon f;
+	struct rv_handle h;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(data); i++)
+		data[i] = (uint8_t)(i % 249);
+	fake_start(&f, script_copies);
+	assert_int_equal(rv_register_data_pinned(f.c, data, HERE - 1, &o, &h), 0);
+	assert_int_equal(h.local, 61);
+	assert_int_equal(rv_register_data_pinned(f.c, data, HERE, &o, &h), 0);
+	assert_int_equal(h.local, 62);
+	assert_int_equal(rv_register_data_pinned(f.c, data, HERE + 1, &o, &h), -ENOSPC);
 	fake_stop(&f);
 }
 
@@ -947,6 +1013,7 @@ int main(void)
 		cmocka_unit_test(data_arrives_whole_and_is_named),
 		cmocka_unit_test(a_slot_with_missing_bytes_is_dropped),
 		cmocka_unit_test(a_shared_buffer_is_filled_in_place),
+		cmocka_unit_test(a_copy_into_registered_memory_is_made_here_unless_it_is_short),
 		cmocka_unit_test(bytes_are_put_into_a_buffer_of_the_session_without_a_copy),
 		cmocka_unit_test(what_becomes_of_a_lease_is_said_with_its_get),
 		cmocka_unit_test(a_late_reply_whose_lease_is_over_gives_back_its_bytes_alone),

@@ -406,8 +406,7 @@ static void data_goes_out_in_pieces_as_there_is_room(void **state)
 	for (unsigned i = 0; i < BIG + 5; i++)
 		data[i] = (uint8_t)(i % 249);
 	fake_start(&f, script_big);
-	assert_int_equal(rv_register_data_pinned_nb(f.c, data, BIG + 5, &o, &e.handle, done, &e),
-			 0);
+	assert_int_equal(rv_register_data_nb(f.c, data, BIG + 5, &o, &e.handle, done, &e), 0);
 	o.ttl_ns = 1; /* copied */
 	run_until(f.c, &e, 1);
 	assert_int_equal(e.rc, 0);
@@ -481,6 +480,42 @@ static void a_shared_buffer_is_named_without_waiting(void **state)
 	assert_int_equal(e[1].handle.local, 4);
 	assert_null(e[0].buf.data);
 	assert_null(e[0].buf.client);
+	fake_stop(&f);
+}
+
+static void script_copy(int fd)
+{
+	int arena = fake_make_arena(F_SEAL_SHRINK);
+	struct rv_local_req rq = fake_expect(fd, RV_LOCAL_ALLOC);
+	struct rv_local_rep rep = fake_got(rq.id, 3, 4096, rq.len);
+	uint8_t last;
+
+	MUST(rq.flags == RV_LOCAL_SHARED && rq.len == RV_KIB(64));
+	rep.has_fd = rep.writable = 1;
+	fake_answer(fd, RV_LOCAL_ALLOC, &rep, NULL, arena);
+	rq = fake_expect(fd, RV_LOCAL_COMMIT);
+	MUST(rq.token == 3 && rq.len == RV_KIB(64));
+	MUST(pread(arena, &last, 1, 4096 + RV_KIB(64) - 1) == 1 && last == 0xcd);
+	rep = (struct rv_local_rep){.id = rq.id, .worker = FAKE_WORKER, .local = 4};
+	fake_answer(fd, RV_LOCAL_COMMIT, &rep, NULL, -1);
+	close(arena);
+	MUST(!fake_next(fd, &(struct fake_request){0})); /* nothing is left to give back */
+}
+
+static void a_copy_into_registered_memory_is_made_in_a_turn(void **state)
+{
+	static uint8_t data[RV_KIB(64)];
+	struct fake_daemon f;
+	struct end e = {0};
+
+	(void)state;
+	memset(data, 0xcd, sizeof(data));
+	fake_start(&f, script_copy);
+	assert_int_equal(
+		rv_register_data_pinned_nb(f.c, data, sizeof(data), NULL, &e.handle, done, &e), 0);
+	run_until(f.c, &e, 1);
+	assert_int_equal(e.rc, 0);
+	assert_int_equal(e.handle.local, 4);
 	fake_stop(&f);
 }
 
@@ -1088,6 +1123,7 @@ int main(void)
 		cmocka_unit_test(data_goes_out_in_pieces_as_there_is_room),
 		cmocka_unit_test(a_copy_with_missing_bytes_is_dropped),
 		cmocka_unit_test(a_shared_buffer_is_named_without_waiting),
+		cmocka_unit_test(a_copy_into_registered_memory_is_made_in_a_turn),
 		cmocka_unit_test(a_call_brings_its_result),
 		cmocka_unit_test(a_call_is_tried_at_each_address_with_its_payload),
 		cmocka_unit_test(a_deadline_wakes_the_loop_and_a_late_answer_is_given_back),
