@@ -34,6 +34,7 @@ struct rv_client {
 	struct rv_async_set async;
 	pid_t pid; /* whose session it is */
 	uint64_t worker;
+	bool takes_many; /* the daemon knows RV_LOCAL_GET_MANY */
 	_Atomic uint64_t timeout_ns;
 	uint64_t threshold; /* longer messages are staged */
 
@@ -45,6 +46,10 @@ struct rv_client {
 	pthread_t server;
 	bool serving;
 };
+
+/* client.c */
+/** This process's id, without a system call: it is kept in a page that is empty in a child (MADV_WIPEONFORK). */
+pid_t rv_client_pid(void);
 
 /* client_messages.c */
 void rv_client_stop_serving(struct rv_client *c);

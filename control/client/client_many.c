@@ -2,9 +2,12 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
+
+#include "dataplane/base/units.h"
 
 /* Gets under way at once. */
-#define MANY_WINDOW 128u
+#define MANY_WINDOW RV_LOCAL_MANY_MAX
 
 /** What rv_get_many() is about; refs is NULL when handles are given. */
 struct many {
@@ -28,31 +31,61 @@ static void many_failed(struct rv_result *res, int rc)
 		 rv_last_error());
 }
 
-static void many_start(struct many *m, size_t i, struct rv_result *res)
+static bool same_place(const struct rv_ref *a, const struct rv_ref *b)
+{
+	return a->port == b->port && a->handle.worker == b->handle.worker &&
+	       strcmp(a->host, b->host) == 0;
+}
+
+/* The calls from @i on that go to one owner: at most @max. @return how many; one that failed is the last of them */
+static size_t make_calls(struct many *m, size_t i, size_t max, struct rv_result *res, size_t *good)
 {
 	char literal[RV_LITERALS][RV_LITERAL_MAX];
 	struct rv_local_req like = rv_client_get_like(m->opts);
-	struct rv_ref ref = ref_at(m, i);
-	struct rv_call *call;
-	int rc = rv_client_addresses(m->c, &ref, literal);
+	struct rv_ref first = ref_at(m, i);
+	int rc = rv_client_addresses(m->c, &first, literal);
 
-	m->call[i % MANY_WINDOW] = NULL;
-	if (rc < 0) {
-		many_failed(res, rc);
-		return;
+	for (*good = 0; *good < max; (*good)++) {
+		size_t at = i + *good;
+		struct rv_ref ref = ref_at(m, at);
+		struct rv_call *call;
+
+		if (!same_place(&first, &ref))
+			return *good;
+		m->call[at % MANY_WINDOW] = NULL;
+		if (rc < 0) {
+			many_failed(&res[at], rc);
+			return *good + 1;
+		}
+		call = rv_client_call_at(RV_LOCAL_GET, &ref, rc ? literal[0] : NULL, &like);
+		if (!call) {
+			many_failed(&res[at], -ENOMEM);
+			return *good + 1;
+		}
+		call->rq.timeout_ns = rv_budget_left_ns(&m->b);
+		m->call[at % MANY_WINDOW] = call;
 	}
-	call = rv_client_call_at(RV_LOCAL_GET, &ref, rc ? literal[0] : NULL, &like);
-	if (!call) {
-		many_failed(res, -ENOMEM);
-		return;
+	return *good;
+}
+
+/* @return how many were begun: at least one, at most @max */
+static size_t many_start(struct many *m, size_t i, size_t max, struct rv_result *res)
+{
+	struct rv_call *calls[MANY_WINDOW];
+	size_t good, nr = make_calls(m, i, m->c->takes_many ? max : 1, res, &good);
+	int rc = 0;
+
+	for (size_t k = 0; k < good; k++)
+		calls[k] = m->call[(i + k) % MANY_WINDOW];
+	if (good == 1)
+		rc = rv_wire_send(&m->c->wire, calls[0], NULL, 0, m->b.deadline_ns);
+	else if (good)
+		rc = rv_wire_send_many(&m->c->wire, calls, good, m->b.deadline_ns);
+	for (size_t k = 0; k < good && rc; k++) {
+		many_failed(&res[i + k], rv_client_end_failed(m->c, calls[k], rc));
+		m->call[(i + k) % MANY_WINDOW] = NULL;
 	}
-	call->rq.timeout_ns = rv_budget_left_ns(&m->b);
-	rc = rv_wire_send(&m->c->wire, call, NULL, 0, m->b.deadline_ns);
-	if (rc) {
-		many_failed(res, rv_client_end_failed(m->c, call, rc));
-		return;
-	}
-	m->call[i % MANY_WINDOW] = call;
+	return nr;
 }
 
 /* The owner's first address led nowhere: try them all, one after another. */
@@ -101,8 +134,11 @@ static int get_many(struct many *m, size_t nr, struct rv_result *res)
 
 	m->b = rv_client_budget_of(m->c, m->opts);
 	for (size_t i = 0; i < nr; i++) {
-		for (; sent < nr && sent < i + MANY_WINDOW; sent++)
-			many_start(m, sent, &res[sent]);
+		/* A quarter of the window at a time: fewer messages, and the daemon always has some. */
+		if (sent <= i + MANY_WINDOW - MANY_WINDOW / 4)
+			while (sent < nr && sent < i + MANY_WINDOW)
+				sent += many_start(m, sent, rv_min_u64(nr, i + MANY_WINDOW) - sent,
+						   res);
 		many_finish(m, i, &res[i]);
 		if (res[i].rc && bad == nr)
 			bad = i;

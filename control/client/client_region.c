@@ -150,7 +150,7 @@ void rv_region_drop(struct rv_region *region)
 {
 	if (!region)
 		return;
-	if (getpid() == region->client->pid)
+	if (rv_client_pid() == region->client->pid)
 		rv_wire_post(
 			&region->client->wire, RV_LOCAL_REGION_UNREGISTER,
 			&(struct rv_local_req){.token = region->token, .flags = RV_LOCAL_DROPPED});
@@ -210,7 +210,7 @@ void rv_region_watch_free(struct rv_region_watch *watch)
 {
 	if (!watch)
 		return;
-	if (getpid() == watch->client->pid)
+	if (rv_client_pid() == watch->client->pid)
 		rv_wire_give_up(&watch->client->wire, watch->call);
 	free(watch);
 }

@@ -400,7 +400,7 @@ void rv_buf_free(struct rv_buf *buf)
 
 	if (!c)
 		return;
-	if (getpid() == c->pid) {
+	if (rv_client_pid() == c->pid) {
 		unlist(c, buf);
 		if (buf->token)
 			rv_wire_post(&c->wire, RV_LOCAL_FREE,

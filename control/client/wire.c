@@ -282,6 +282,30 @@ int rv_wire_send(struct rv_wire *w, struct rv_call *call, const void *payload, s
 	return rc;
 }
 
+int rv_wire_send_many(struct rv_wire *w, struct rv_call *const *calls, size_t nr,
+		      uint64_t deadline_ns)
+{
+	struct rv_local_one one[RV_LOCAL_MANY_MAX];
+	size_t known = 0;
+	int rc = 0;
+
+	for (; known < nr && !rc; known++) {
+		struct rv_call *c = calls[known];
+
+		rc = rv_wire_enter(w, c);
+		one[known] = (struct rv_local_one){c->rq.id, c->rq.worker, c->rq.local};
+	}
+	if (!rc)
+		rc = send_frame(w, RV_LOCAL_GET_MANY, &calls[0]->rq, one, nr * sizeof(one[0]),
+				deadline_ns);
+	for (size_t i = 0; i < nr && rc; i++) {
+		if (i < known)
+			rv_wire_leave(w, calls[i]);
+		rv_wire_explain(w, calls[i], rc);
+	}
+	return rc;
+}
+
 int rv_wire_send_fd(struct rv_wire *w, struct rv_call *call, int fd, uint64_t deadline_ns)
 {
 	struct rv_tx_frame f = {.op = call->op, .with_fd = true, .fd = fd};

@@ -111,6 +111,16 @@ int rv_wire_send(struct rv_wire *w, struct rv_call *call, const void *payload, s
 		 uint64_t deadline_ns);
 
 /**
+ * Send the requests of several GETs at once, alike but for their handles: RV_LOCAL_GET_MANY.
+ *
+ * @param nr  1 to RV_LOCAL_MANY_MAX
+ * @return 0, or a negative errno with each call->text: none was sent
+ * @thread any
+ */
+int rv_wire_send_many(struct rv_wire *w, struct rv_call *const *calls, size_t nr,
+		      uint64_t deadline_ns);
+
+/**
  * Send a call's request with a descriptor, of which the daemon gets a duplicate.
  * Otherwise as rv_wire_send().
  */

@@ -102,14 +102,21 @@ static void add_fd(const struct rv_tx_frame *f, struct msghdr *msg, char *contro
 	memcpy(CMSG_DATA(cm), &f->fd, sizeof(f->fd));
 }
 
+/* What is empty at a request's end is left out: the daemon takes it as that. */
+static size_t header_len(const struct rv_local_req *rq)
+{
+	return rq->host[0] || rq->name[0] ? sizeof(*rq) : offsetof(struct rv_local_req, host);
+}
+
 /* As much of a frame as the socket takes. @return 0: all of it; -EAGAIN; -ENOTCONN: broken */
 static int push(struct rv_tx *tx, struct rv_tx_frame *f)
 {
-	struct rv_local_preamble pre = {f->op, sizeof(f->rq), (uint32_t)f->len};
+	size_t rq_len = header_len(&f->rq);
+	struct rv_local_preamble pre = {f->op, (uint32_t)rq_len, (uint32_t)f->len};
 	uint8_t head[RV_LOCAL_PREAMBLE];
 	struct iovec vec[3] = {
 		{head, sizeof(head)},
-		{&f->rq, sizeof(f->rq)},
+		{&f->rq, rq_len},
 		{(void *)(uintptr_t)f->data, f->len},
 	};
 	struct iovec *end = vec + (f->len ? 3 : 2), *v = advance(vec, end, f->sent);

@@ -470,6 +470,29 @@ void rv_session_op(struct session *s, unsigned op, const struct rv_local_req *rq
 		start_op(p);
 }
 
+void rv_session_get_many(struct session *s, const struct rv_local_req *rq, const uint8_t *payload,
+			 size_t len)
+{
+	struct rv_local_one one;
+	struct rv_local_req get = *rq;
+
+	if (!len || len % sizeof(one) || len > RV_LOCAL_MANY_MAX * sizeof(one) ||
+	    rq->flags & RV_LOCAL_INTO) {
+		rv_session_refuse(
+			s, rq, RV_LOCAL_GET_MANY, -EINVAL,
+			"1 to %u gets go into one request, and none of them into a buffer",
+			RV_LOCAL_MANY_MAX);
+		return;
+	}
+	for (size_t off = 0; off < len; off += sizeof(one)) {
+		memcpy(&one, payload + off, sizeof(one));
+		get.id = one.id;
+		get.worker = one.worker;
+		get.local = one.local;
+		rv_session_op(s, RV_LOCAL_GET, &get);
+	}
+}
+
 /* PEER_ADD, PEER_INFO */
 
 void rv_session_peer_add(struct session *s, const struct rv_local_req *rq, const uint8_t *payload,

@@ -22,7 +22,7 @@
 #include "dataplane/base/bytes.h"
 
 #define RV_LOCAL_MAGIC    0x5256u
-#define RV_LOCAL_VERSION  1u
+#define RV_LOCAL_VERSION  2u
 #define RV_LOCAL_PREAMBLE 11u
 #define RV_LOCAL_REPLY    0x80u
 
@@ -55,6 +55,7 @@ enum rv_local_op {
 	RV_LOCAL_REGION_STAGE, /* name a range of a region: `off` counts from what was registered */
 	RV_LOCAL_REGION_UNREGISTER, /* let go; the reply comes when it is the client's again */
 	RV_LOCAL_REGION_WATCH,      /* the same reply, for others who wait; starts nothing */
+	RV_LOCAL_GET_MANY, /* since version 2. Payload: struct rv_local_one[]: each a GET of its own, alike but for that */
 };
 
 /** ALLOC, COMMIT flags. */
@@ -112,6 +113,13 @@ enum rv_local_admin {
  * shared) at `off` if the token is not 0. Bytes that are there come without a token; a view may come all the same.
  */
 #define RV_LOCAL_INTO         2u
+
+/** One of RV_LOCAL_GET_MANY; at most so many. */
+struct rv_local_one {
+	uint64_t id; /* of the reply, which is a GET's */
+	uint64_t worker, local;
+};
+#define RV_LOCAL_MANY_MAX 128u
 
 #define RV_LOCAL_HOST 256u
 #define RV_LOCAL_NAME 64u

@@ -208,6 +208,9 @@ static void on_frame(struct rv_conn *c, const struct rv_preamble *pre, const uin
 	case RV_LOCAL_DROP:
 		rv_session_op(s, op, &rq);
 		break;
+	case RV_LOCAL_GET_MANY:
+		rv_session_get_many(s, &rq, payload, pre->payload_len);
+		break;
 	case RV_LOCAL_PEER_ADD:
 		rv_session_peer_add(s, &rq, payload, pre->payload_len);
 		break;

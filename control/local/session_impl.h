@@ -187,6 +187,8 @@ void rv_session_call(struct session *s, unsigned op, const struct rv_local_req *
 
 /** GET, METADATA, REF, DETACH, RELEASE, DROP. */
 void rv_session_op(struct session *s, unsigned op, const struct rv_local_req *rq);
+void rv_session_get_many(struct session *s, const struct rv_local_req *rq, const uint8_t *payload,
+			 size_t len);
 void rv_session_peer_add(struct session *s, const struct rv_local_req *rq, const uint8_t *payload,
 			 size_t len);
 void rv_session_peer_info(struct session *s, const struct rv_local_req *rq);

@@ -12,7 +12,8 @@
 #define GROW_FIRST  RV_KIB(64)
 #define DIRECT_MIN  4096u
 #define TX_FULL     RV_MIB(8)
-#define COPY_INLINE 4096u
+/* Sends, or receives, made by hand in one pass. */
+#define BY_HAND     4u
 
 struct rv_tx {
 	struct rv_list link;
@@ -222,6 +223,15 @@ static unsigned gather(struct rv_conn *c)
 	return n;
 }
 
+static size_t gathered(const struct rv_conn *c)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < c->msg.msg_iovlen; i++)
+		n += c->iov[i].iov_len;
+	return n;
+}
+
 static bool sends(const struct rv_conn *c)
 {
 	return !(c->tx_op.pending || c->closing || c->connecting || rv_list_empty(&c->tx));
@@ -283,14 +293,22 @@ static void tx_done(struct rv_op *op, int res, uint32_t flags)
 		arm_tx(c);
 }
 
-/* @return whether there is more to send, gathered, and the ring must wait for room */
+/* As long as the peer takes all of it, and others have their turn. @return whether there is more, gathered */
 static bool send_by_hand(struct rv_conn *c)
 {
-	ssize_t n = sendmsg(c->fd, &c->msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+	bool all = true;
 
-	if (n > 0)
-		c->tx_ns = c->reactor->now_ns;
-	return sent(c, n < 0 ? -errno : (int)n) && sends(c) && gather(c);
+	for (unsigned i = 0; i < BY_HAND && all; i++) {
+		ssize_t want = (ssize_t)gathered(c);
+		ssize_t n = sendmsg(c->fd, &c->msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+		if (n > 0)
+			c->tx_ns = c->reactor->now_ns;
+		all = n == want;
+		if (!sent(c, n < 0 ? -errno : (int)n) || !sends(c) || !gather(c))
+			return false;
+	}
+	return true;
 }
 
 /* While the peer takes them sends are made by hand. */
@@ -606,35 +624,42 @@ static void rx_done(struct rv_op *op, int res, uint32_t flags)
 		arm_rx(c);
 }
 
-/* The same by hand. */
+/* @param[out] direct  it goes to its place, not into @buf @return as recv() */
+static ssize_t receive(struct rv_conn *c, uint8_t buf[RV_URING_BUF_BYTES], bool *direct)
+{
+	size_t left;
+	ssize_t n;
+
+	*direct = goes_to_its_place(c, &left);
+	if (*direct)
+		return recv(c->fd, c->payload + c->got, left, MSG_DONTWAIT);
+	if (!c->ops->fds)
+		return recv(c->fd, buf, RV_URING_BUF_BYTES, MSG_DONTWAIT);
+	prepare_msg(c, buf);
+	n = recvmsg(c->fd, &c->rx_msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	if (n > 0)
+		take_fds(c);
+	return n;
+}
+
+/* The same by hand, a few times while buffers come back full. */
 static bool look_rx(struct rv_uring_later *l)
 {
 	struct rv_conn *c = RV_CONTAINER(l, struct rv_conn, rx_later);
 	uint8_t buf[RV_URING_BUF_BYTES];
-	size_t left;
-	bool direct;
-	ssize_t n;
+	bool found = false, direct, more = true;
 
-	if (!reads(c))
-		return false;
-	direct = goes_to_its_place(c, &left);
-	if (direct) {
-		n = recv(c->fd, c->payload + c->got, left, MSG_DONTWAIT);
-	} else if (c->ops->fds) {
-		prepare_msg(c, buf);
-		n = recvmsg(c->fd, &c->rx_msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-		if (n > 0)
-			take_fds(c);
-	} else {
-		n = recv(c->fd, buf, sizeof(buf), MSG_DONTWAIT);
+	for (unsigned i = 0; i < BY_HAND && more && reads(c); i++) {
+		ssize_t n = receive(c, buf, &direct);
+
+		c->rx_dry = n < 0 && (errno == EAGAIN || errno == EINTR);
+		if (c->rx_dry)
+			break;
+		found = true;
+		more = n == sizeof(buf) && !direct;
+		received(c, n < 0 ? -errno : (int)n, direct ? NULL : buf);
 	}
-	if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
-		c->rx_dry = true;
-		return false;
-	}
-	c->rx_dry = false;
-	received(c, n < 0 ? -errno : (int)n, direct ? NULL : buf);
-	return true;
+	return found;
 }
 
 bool rv_conn_displace(struct rv_conn *c)

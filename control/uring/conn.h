@@ -23,7 +23,7 @@
 #include "dataplane/lcore/reactor.h"
 
 #define RV_CONN_SEND_BYTES (1u << 20)
-#define RV_CONN_IOVS       32
+#define RV_CONN_IOVS       64
 #define RV_CONN_HEAD       640 /* preamble and header that need no memory of their own */
 
 struct rv_conn;

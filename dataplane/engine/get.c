@@ -301,10 +301,18 @@ static void take_landing(struct rv_get *g, uint64_t max)
 	}
 }
 
+/* Whoever gets much at once gets little things: the places of all gets under way share this. */
+#define AHEAD_TOTAL RV_MIB(1)
+#define AHEAD_MIN   RV_KIB(4)
+
 /* A place for a payload that may come with the answer. @return its bytes; 0: none */
 static uint32_t place_ahead(struct rv_get *g)
 {
+	uint64_t share = AHEAD_TOTAL / rv_max_u64(1, rv_counter_get(&g->e->stats.gets));
 	uint64_t max = g->e->conf.bytes_max;
+
+	if (!g->into)
+		max = rv_min_u64(max, rv_max_u64(share, AHEAD_MIN));
 
 	if (g->path == RV_GET_RDMA)
 		return 0;

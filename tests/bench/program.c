@@ -344,13 +344,11 @@ static void grow(struct rv_client *owner, const char *port, struct rv_client *c,
 	getchar();
 	for (size_t i = 0; i < nr; i++) {
 		const struct rv_ref *ref = &at_owner[random_u64() % slots];
-		struct waiting w = {0};
 		struct rv_buf buf;
 		uint64_t lease;
 		double began = now_usec();
 
-		finish(c, "rv_get_pinned",
-		       rv_get_pinned_at_nb(c, ref, NULL, &buf, &lease, done, &w), &w);
+		must("rv_get_pinned", rv_get_pinned_at(c, ref, NULL, &buf, &lease));
 		usec[i] = now_usec() - began;
 		must("rv_detach", rv_detach_at(c, ref, lease, NULL));
 	}

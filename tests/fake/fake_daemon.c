@@ -36,8 +36,8 @@ bool fake_next(int fd, struct fake_request *r)
 	if (!read_all(fd, head, sizeof(head)))
 		return false;
 	MUST(rv_local_preamble_take(head, &pre) == 0);
-	MUST(pre.header_len == sizeof(r->rq));
-	MUST(read_all(fd, &r->rq, sizeof(r->rq)));
+	MUST(pre.header_len <= sizeof(r->rq));
+	MUST(read_all(fd, &r->rq, pre.header_len));
 	r->op = pre.op;
 	r->len = pre.payload_len;
 	r->payload = malloc(r->len + 1);
@@ -82,10 +82,12 @@ void fake_answer(int fd, uint8_t op, const struct rv_local_rep *rep, const char 
 	MUST(sendmsg(fd, &msg, MSG_NOSIGNAL) >= 0);
 }
 
+uint32_t fake_version = RV_LOCAL_VERSION;
+
 static void *serve(void *arg)
 {
 	struct fake_daemon *f = arg;
-	struct rv_local_rep rep = {.version = RV_LOCAL_VERSION,
+	struct rv_local_rep rep = {.version = fake_version,
 				   .worker = FAKE_WORKER,
 				   .len = FAKE_THRESHOLD};
 	int fd = accept(f->listener, NULL, NULL);

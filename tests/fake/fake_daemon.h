@@ -63,6 +63,9 @@ void fake_answer_get(int fd, struct rv_local_rep rep, int arena);
 /** An answer to GET: bytes @off, @len of arena 9, under lease 1000 + @token. */
 struct rv_local_rep fake_got(uint64_t id, uint64_t token, uint64_t off, uint64_t len);
 
+/** What the next daemon says its version is. */
+extern uint32_t fake_version;
+
 /** Memory to show. Byte i of it is i mod 251. */
 int fake_make_arena(int seals);
 

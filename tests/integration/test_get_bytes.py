@@ -33,6 +33,45 @@ def header_map(data):
     return out
 
 
+def one(i, h):
+    return struct.pack("<QQQ", i, *h)
+
+
+def test_many_gets_in_one_request():
+    """Each is answered like a get of its own; what cannot be read as a list of them is refused and changes nothing."""
+    with Daemon("a") as a, Daemon("b") as b:
+        ca, cb = a.client(), b.client()
+        where = dict(host="127.0.0.1", port=a.tcp)
+        data = [pattern(n, n & 255) for n in (1, 0, 1000, 70000, 5)]
+        handles = [ca.put(d) for d in data] + [(ca.worker, 12345), (0, 1)]
+        for most in (1, len(handles), 128):
+            ask = [handles[i % len(handles)] for i in range(most)]
+            cb.send(GET_MANY, b"".join(one(1000 + i, h) for i, h in enumerate(ask)), flags=THEN_DETACH, **where)
+            got = {}
+            for _ in ask:
+                rep = cb.recv()
+                assert rep["op"] == GET | REPLY and rep["id"] not in got, rep
+                got[rep["id"]] = rep
+            for i, h in enumerate(ask):
+                rep, want = got[1000 + i], handles.index(h)
+                if want >= len(data):
+                    assert rep["rc"] == -2, rep
+                    continue
+                assert rep["rc"] == 0 and rep["lease_id"] == 0, rep
+                assert (cb.view(rep) if rep["token"] else b"") == data[want]
+                cb.free(rep)
+        h = handles[0]
+        for payload, flags in ((b"", 0), (one(1, h)[:-1], 0), (one(1, h) + b"x", 0), (one(1, h) * 129, 0), (one(1, h), INTO)):
+            try:
+                cb.call(GET_MANY, payload, flags=flags, **where)
+                raise AssertionError("taken: %d bytes, flags %d" % (len(payload), flags))
+            except Refused as e:
+                assert e.rc == -22, e
+        eventually(lambda: a.client().list("leases")["total"] == 0, what="no lease")
+        eventually(lambda: not cb.list("status")["used_bytes"], what="no bytes")
+        assert b.stop() == 0 and a.stop() == 0
+
+
 def get_raw(p, h, *pairs, **kw):
     """`_rvd_get` by hand: (ok, headers of the answer, payload)."""
     rid = p.request("_rvd_get", {"handle": handle(h), "rdma": None}, headers=headers(*pairs) if pairs else b"", **kw)

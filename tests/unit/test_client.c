@@ -451,11 +451,15 @@ static void bytes_are_copied_to_the_caller_or_not_kept(void **state)
 static void script_many(int fd)
 {
 	int arena = fake_make_arena(F_SEAL_SHRINK);
-	struct rv_local_req rq[3];
+	struct rv_local_one rq[3];
 	struct rv_local_rep no = {.rc = -ENOENT};
+	struct fake_request many;
 
+	MUST(fake_next(fd, &many) && many.op == RV_LOCAL_GET_MANY && many.len == sizeof(rq));
+	memcpy(rq, many.payload, sizeof(rq));
+	free(many.payload);
 	for (unsigned i = 0; i < 3; i++)
-		rq[i] = fake_expect(fd, RV_LOCAL_GET);
+		MUST(rq[i].worker == fake_handle(1).worker && rq[i].local == i + 1);
 	no.id = rq[1].id;
 	fake_answer_get(fd, fake_got(rq[2].id, 12, 20, 2), arena);
 	fake_answer(fd, RV_LOCAL_GET, &no, "gone", -1);
@@ -481,6 +485,70 @@ static void many_gets_are_under_way_together(void **state)
 	assert_int_equal(res[2].rc, 0);
 	assert_int_equal(res[2].buf.len, 2);
 	fake_stop(&f); /* gives the views back */
+}
+
+/* Of a daemon that does not know how, and of one owner after another. */
+
+#define MANY_OWNERS 4u
+#define MANY_NR     500u
+
+static struct {
+	uint32_t version;
+	unsigned longest; /* of its requests */
+} manys[] = {{1, 1}, {RV_LOCAL_VERSION, RV_LOCAL_MANY_MAX}};
+static unsigned requests, longest;
+
+/* Every one is answered by a payload of no bytes, with its handle's number as the lease. */
+static void script_many_owners(int fd)
+{
+	struct fake_request r;
+	unsigned next = 0;
+
+	requests = longest = 0;
+	while (next < MANY_NR && fake_next(fd, &r)) {
+		struct rv_local_one one[RV_LOCAL_MANY_MAX] = {{r.rq.id, r.rq.worker, r.rq.local}};
+		unsigned nr = r.op == RV_LOCAL_GET ? 1 : (unsigned)(r.len / sizeof(one[0]));
+
+		MUST(r.op == RV_LOCAL_GET ||
+		     (r.op == RV_LOCAL_GET_MANY && nr <= RV_LOCAL_MANY_MAX));
+		if (r.op == RV_LOCAL_GET_MANY)
+			memcpy(one, r.payload, r.len);
+		free(r.payload);
+		requests++;
+		longest = nr > longest ? nr : longest;
+		for (unsigned i = 0; i < nr; i++, next++) {
+			struct rv_local_rep rep = {.id = one[i].id, .lease_id = one[i].local};
+
+			MUST(one[i].local == next + 1);
+			MUST(r.rq.port == 7000 + next * MANY_OWNERS / MANY_NR);
+			fake_answer(fd, RV_LOCAL_GET, &rep, NULL, -1);
+		}
+	}
+	fake_until_closed(fd);
+}
+
+static void many_gets_go_to_each_owner_in_few_requests(void **state)
+{
+	static struct rv_ref refs[MANY_NR];
+	static struct rv_result res[MANY_NR];
+	struct fake_daemon f;
+
+	(void)state;
+	for (unsigned i = 0; i < MANY_NR; i++)
+		refs[i] = (struct rv_ref){.handle = {FAKE_WORKER + 1, i + 1},
+					  .port = (uint16_t)(7000 + i * MANY_OWNERS / MANY_NR),
+					  .host = "127.0.0.1"};
+	for (unsigned v = 0; v < 2; v++) {
+		fake_version = manys[v].version;
+		fake_start(&f, script_many_owners);
+		assert_int_equal(rv_get_many_at(f.c, refs, MANY_NR, NULL, res), 0);
+		for (unsigned i = 0; i < MANY_NR; i++)
+			assert_true(!res[i].rc && res[i].lease == i + 1);
+		fake_stop(&f);
+		assert_in_range(longest, 1, manys[v].longest);
+		assert_int_equal(requests == MANY_NR, v == 0);
+		assert_true(v == 0 || requests <= 24);
+	}
 }
 
 /* Staging. */
@@ -1010,6 +1078,7 @@ int main(void)
 		cmocka_unit_test(a_single_use_arena_goes_with_its_last_view),
 		cmocka_unit_test(bytes_are_copied_to_the_caller_or_not_kept),
 		cmocka_unit_test(many_gets_are_under_way_together),
+		cmocka_unit_test(many_gets_go_to_each_owner_in_few_requests),
 		cmocka_unit_test(data_arrives_whole_and_is_named),
 		cmocka_unit_test(a_slot_with_missing_bytes_is_dropped),
 		cmocka_unit_test(a_shared_buffer_is_filled_in_place),
