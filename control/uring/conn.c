@@ -9,11 +9,11 @@
 #include "dataplane/base/units.h"
 
 /* Memory for a part that arrives grows with what has arrived, never on the peer's word. */
-#define GROW_FIRST  RV_KIB(64)
-#define DIRECT_MIN  4096u
-#define TX_FULL     RV_MIB(8)
+#define GROW_FIRST RV_KIB(64)
+#define DIRECT_MIN 4096u
+#define TX_FULL    RV_MIB(8)
 /* Sends, or receives, made by hand in one pass. */
-#define BY_HAND     4u
+#define BY_HAND    4u
 
 struct rv_tx {
 	struct rv_list link;
@@ -297,13 +297,16 @@ static void tx_done(struct rv_op *op, int res, uint32_t flags)
 static bool send_by_hand(struct rv_conn *c)
 {
 	bool all = true;
+	size_t bytes = 0;
 
-	for (unsigned i = 0; i < BY_HAND && all; i++) {
+	for (unsigned i = 0; i < BY_HAND && all && bytes < RV_CONN_SEND_BYTES; i++) {
 		ssize_t want = (ssize_t)gathered(c);
 		ssize_t n = sendmsg(c->fd, &c->msg, MSG_NOSIGNAL | MSG_DONTWAIT);
 
-		if (n > 0)
+		if (n > 0) {
 			c->tx_ns = c->reactor->now_ns;
+			bytes += (size_t)n;
+		}
 		all = n == want;
 		if (!sent(c, n < 0 ? -errno : (int)n) || !sends(c) || !gather(c))
 			return false;
