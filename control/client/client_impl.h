@@ -34,7 +34,8 @@ struct rv_client {
 	struct rv_async_set async;
 	pid_t pid; /* whose session it is */
 	uint64_t worker;
-	bool takes_many; /* the daemon knows RV_LOCAL_GET_MANY */
+	bool takes_many;         /* the daemon knows RV_LOCAL_GET_MANY */
+	_Atomic uint64_t copies; /* long ones into registered memory, so far */
 	_Atomic uint64_t timeout_ns;
 	uint64_t threshold; /* longer messages are staged */
 

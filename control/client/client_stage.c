@@ -119,14 +119,21 @@ int rv_client_check_write(struct rv_client *c, struct rv_call *write)
 }
 
 /*
- * A copy that goes into registered memory is made here, into memory that this session shares with the daemon, where the
- * way through the socket would cost more than two messages.
+ * The way through the socket costs a long copy more than two messages: a session that makes one after another makes
+ * them here, in memory that it shares with the daemon. The first few go to the arenas of everybody, so that a program
+ * which stages a single payload leaves no arena of its own behind.
  */
 #define COPY_HERE_MIN RV_KIB(64)
+#define COPIES_BEFORE 4u
 
-static uint32_t copy_flags(uint64_t len)
+static uint32_t copy_flags(struct rv_client *c, uint64_t len)
 {
-	return len >= COPY_HERE_MIN ? RV_LOCAL_SHARED : 0;
+	if (!c || len < COPY_HERE_MIN)
+		return 0;
+	/* relaxed: a number on its own */
+	return atomic_fetch_add_explicit(&c->copies, 1, memory_order_relaxed) < COPIES_BEFORE
+		       ? 0
+		       : RV_LOCAL_SHARED;
 }
 
 /* Its place may be another buffer's as soon as the daemon has it back. */
@@ -278,7 +285,7 @@ int rv_register_data_pinned_nb(struct rv_client *c, const void *data, uint64_t l
 			       const struct rv_opts *opts, struct rv_handle *handle,
 			       rv_done_fn *done, void *user)
 {
-	return register_copy_nb(c, data, len, copy_flags(len), opts, handle, done, user);
+	return register_copy_nb(c, data, len, copy_flags(c, len), opts, handle, done, user);
 }
 
 int rv_register_data(struct rv_client *c, const void *data, uint64_t len,
@@ -290,7 +297,7 @@ int rv_register_data(struct rv_client *c, const void *data, uint64_t len,
 int rv_register_data_pinned(struct rv_client *c, const void *data, uint64_t len,
 			    const struct rv_opts *opts, struct rv_handle *handle)
 {
-	return register_copy(c, data, len, copy_flags(len), opts, handle);
+	return register_copy(c, data, len, copy_flags(c, len), opts, handle);
 }
 
 int rv_client_stage_message(struct rv_client *c, const void *data, uint64_t len,
