@@ -15,7 +15,7 @@
 #include "dataplane/base/slab.h"
 #include "dataplane/interfaces/poller.h"
 
-#define RV_URING_BUFFERS   256u
+#define RV_URING_BUFFERS   128u
 #define RV_URING_BUF_BYTES 16384u
 #define RV_URING_GROUP     0
 #define RV_URING_TX_BYTES  1024u /* of a send's record: larger ones are allocated */
