@@ -82,7 +82,7 @@ static int encode_goodbye(struct rv_call *c, struct rv_request_header *h, struct
 
 static void tell(struct rv_messenger *m, unsigned core, struct rv_peer *p)
 {
-	struct rv_route *r = rv_route_of(p);
+	struct rv_route *r = rv_route_of(m, p);
 	struct rv_call *c =
 		r ? rv_call_begin(&m->calls, m->reactor->now_ns + TELL_NS, told, m) : NULL;
 

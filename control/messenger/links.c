@@ -20,6 +20,8 @@
 
 #define BACKOFF_FIRST RV_MS(50)
 #define BACKOFF_MAX   RV_SEC(5)
+/* A connection that was up for so long is made again at once; those that break off sooner, again and again, are not. */
+#define LASTED_NS     RV_SEC(1)
 #define LATE_NS       RV_SEC(60)
 #define HANDLER_MAX   256u
 #define HELLO_NS      RV_SEC(30)
@@ -36,6 +38,7 @@ struct connect_wait {
 
 static void route_failed(struct rv_messenger *m, struct rv_route *r, int rc);
 static void route_dial(struct rv_messenger *m, struct rv_route *r);
+static void retry_due(struct rv_reactor *reactor, struct rv_task *t);
 static void give_up_links(struct rv_route *r);
 static void flush_waiting(struct rv_messenger *m, struct rv_route *r);
 
@@ -179,6 +182,8 @@ void rv_call_transmit(struct rv_messenger *m, struct rv_call *c, struct rv_mlink
 					payload_len, NULL, NULL);
 	else if (!rc)
 		rc = -ECONNRESET;
+	if (rc == -ESHUTDOWN)
+		rc = -ECONNRESET; /* the link is closing: the peer did not say that it shuts down */
 	if (rc || c->oneway) {
 		sent.rc = rc;
 		rv_call_finish(&m->calls, c, &sent);
@@ -419,7 +424,7 @@ static void on_closed(void *user, struct rv_link *link, int rc)
 
 /* Routes. */
 
-struct rv_route *rv_route_of(struct rv_peer *p)
+struct rv_route *rv_route_of(struct rv_messenger *m, struct rv_peer *p)
 {
 	struct rv_route *r = p->link;
 
@@ -428,7 +433,9 @@ struct rv_route *rv_route_of(struct rv_peer *p)
 	r = calloc(1, sizeof(*r));
 	if (!r)
 		return NULL;
+	r->m = m;
 	r->peer = p;
+	r->retry.fn = retry_due;
 	rv_list_init(&r->waiting);
 	rv_list_init(&r->connects);
 	p->link = r;
@@ -491,14 +498,32 @@ static void flush_waiting(struct rv_messenger *m, struct rv_route *r)
 	}
 }
 
+static uint64_t doubled(uint64_t backoff_ns)
+{
+	return backoff_ns ? rv_min_u64(backoff_ns * 2, BACKOFF_MAX) : BACKOFF_FIRST;
+}
+
+/* How long a route that was up, or never came up, is not dialed. */
+static uint64_t backoff(const struct rv_messenger *m, struct rv_route *r)
+{
+	uint64_t wait = 0;
+
+	if (r->state != RV_ROUTE_UP) {
+		wait = r->backoff_ns = doubled(r->backoff_ns);
+	} else if (m->reactor->now_ns - r->up_ns >= LASTED_NS) {
+		r->short_lives = 0;
+	} else {
+		for (unsigned i = 0; i < r->short_lives && wait < BACKOFF_MAX; i++)
+			wait = doubled(wait);
+		r->short_lives++;
+	}
+	/* Half as much more at most, so that those who lost an owner together do not come back together. */
+	return wait ? wait + rv_random_u64() % (wait / 2) : 0;
+}
+
 static void route_failed(struct rv_messenger *m, struct rv_route *r, int rc)
 {
-	uint64_t jitter = rv_random_u64() % (BACKOFF_FIRST / 2);
-
-	if (r->state != RV_ROUTE_UP)
-		r->backoff_ns =
-			r->backoff_ns ? rv_min_u64(r->backoff_ns * 2, BACKOFF_MAX) : BACKOFF_FIRST;
-	r->retry_at_ns = r->state == RV_ROUTE_UP ? 0 : m->reactor->now_ns + r->backoff_ns + jitter;
+	r->retry_at_ns = m->reactor->now_ns + backoff(m, r);
 	r->state = RV_ROUTE_DOWN;
 	r->no_bulk = false;
 	r->last_rc = rc;
@@ -591,6 +616,7 @@ static void hello_answered(struct rv_call *c, const struct rv_call_answer *a)
 		rv_peer_info_fini(&pi);
 	}
 	r->state = RV_ROUTE_UP;
+	r->up_ns = m->reactor->now_ns;
 	r->backoff_ns = 0;
 	r->last_rc = 0;
 	rv_log_debug("messenger: peer %" PRIu64 " at %s:%u is up%s", p->worker, p->host, p->port,
@@ -686,6 +712,24 @@ static void route_dial(struct rv_messenger *m, struct rv_route *r)
 		route_failed(m, r, -EHOSTUNREACH);
 }
 
+static void retry_due(struct rv_reactor *reactor, struct rv_task *t)
+{
+	struct rv_route *r = RV_CONTAINER(t, struct rv_route, retry);
+
+	(void)reactor;
+	if (r->state == RV_ROUTE_DOWN && !rv_list_empty(&r->connects))
+		route_dial(r->m, r);
+}
+
+/* Somebody waits for the route: it is dialed now, or when it may be. */
+static void route_want(struct rv_messenger *m, struct rv_route *r)
+{
+	if (m->reactor->now_ns >= r->retry_at_ns)
+		route_dial(m, r);
+	else
+		rv_task_at(m->reactor, &r->retry, r->retry_at_ns);
+}
+
 void rv_route_submit(struct rv_messenger *m, struct rv_route *r, struct rv_call *c)
 {
 	if (r->state == RV_ROUTE_UP && c->bulk && r->peer->is_rvd && !r->no_bulk) {
@@ -719,7 +763,7 @@ int rv_route_answer(struct rv_messenger *m, uint64_t worker, unsigned type, cons
 		    size_t header_len, const void *body, size_t len, rv_call_fn *done)
 {
 	struct rv_peer *p = rv_peers_find(&m->peers, worker);
-	struct rv_route *r = p && p->host[0] ? rv_route_of(p) : NULL;
+	struct rv_route *r = p && p->host[0] ? rv_route_of(m, p) : NULL;
 	struct rv_call *c;
 
 	RV_CHECK(header_len <= RV_CALL_HEADERS);
@@ -760,7 +804,9 @@ static void connect_late(struct rv_reactor *r, struct rv_task *t)
 	char why[160];
 
 	(void)r;
-	rv_route_why(w->route, -ETIMEDOUT, why, sizeof(why));
+	if (w->route->state == RV_ROUTE_DOWN)
+		res.rc = -EHOSTUNREACH; /* it was not tried again since it failed */
+	rv_route_why(w->route, res.rc, why, sizeof(why));
 	res.why = why;
 	rv_list_del(&w->link);
 	w->done(w->ctx, &res);
@@ -812,7 +858,7 @@ void rv_messenger_connect(struct rv_messenger *m, const char *host, uint16_t por
 {
 	struct rv_connect_result res = {.rc = -ENOMEM, .worker = expected, .why = "out of memory"};
 	struct rv_peer *p = expected ? rv_messenger_peer(m, expected) : unknown_peer(m, host, port);
-	struct rv_route *r = p ? rv_route_of(p) : NULL;
+	struct rv_route *r = p ? rv_route_of(m, p) : NULL;
 	struct connect_wait *w = r ? calloc(1, sizeof(*w)) : NULL;
 
 	if (!w || strlen(host) >= sizeof(p->host)) {
@@ -847,7 +893,7 @@ void rv_messenger_connect(struct rv_messenger *m, const char *host, uint16_t por
 	if (m->stopped)
 		route_failed(m, r, -ESHUTDOWN);
 	else if (r->state == RV_ROUTE_DOWN)
-		route_dial(m, r);
+		route_want(m, r);
 }
 
 bool rv_messenger_is_stranger(const struct rv_peer *p)
@@ -859,8 +905,12 @@ bool rv_messenger_is_stranger(const struct rv_peer *p)
 
 static void stop_route(struct rv_messenger *m, struct rv_peer *p)
 {
-	if (p->link)
-		route_failed(m, p->link, -ESHUTDOWN);
+	struct rv_route *r = p->link;
+
+	if (!r)
+		return;
+	route_failed(m, r, -ESHUTDOWN);
+	rv_task_cancel(m->reactor, &r->retry);
 }
 
 void rv_messenger_stop(struct rv_messenger *m)

@@ -44,6 +44,7 @@ enum rv_route_state { RV_ROUTE_DOWN, RV_ROUTE_DIALING, RV_ROUTE_HELLO, RV_ROUTE_
 
 /** How we reach a peer; rv_peer.link. */
 struct rv_route {
+	struct rv_messenger *m;
 	struct rv_peer *peer;
 	enum rv_route_state state;
 	struct rv_mlink *control, *bulk;
@@ -55,6 +56,9 @@ struct rv_route {
 	size_t answer_bytes;     /* of answers among them */
 	struct rv_list connects; /* struct rv_connect, waiting for the state */
 	uint64_t retry_at_ns, backoff_ns;
+	struct rv_task retry; /* dials for those who connect, when the backoff is over */
+	uint64_t up_ns;       /* when it came up */
+	unsigned short_lives; /* in a row, of connections that did not last */
 	int last_rc;
 	uint64_t told_worker; /* who answered our `_hello`; 0: it did not say */
 	bool gives_bytes;     /* it listed RV_GET */
@@ -122,7 +126,7 @@ void rv_mlink_renew(struct rv_messenger *m, uint64_t worker);
 /** One request of this link was answered: perhaps it may read again. */
 void rv_mlink_request_done(struct rv_mlink *l);
 /** The peer's route, made if there is none. @return NULL without memory */
-struct rv_route *rv_route_of(struct rv_peer *p);
+struct rv_route *rv_route_of(struct rv_messenger *m, struct rv_peer *p);
 /** Encode `_hello` to the peer of c->route, in the incarnation it is told. */
 int rv_hello_encode(struct rv_call *c, struct rv_request_header *h, struct rv_writer *body);
 /** Send @c now, or when the route is up. */

@@ -114,7 +114,7 @@ static void explain(struct rv_messenger *m, struct rv_peer_call *pc, const struc
 	char why[RV_PEER_TEXT - 16];
 
 	pc->rc = a->rc;
-	if (a->rc == -EREMOTEIO || a->rc == -ESHUTDOWN) {
+	if (a->rc == -EREMOTEIO || (a->rc == -ESHUTDOWN && a->len)) {
 		if (says_not_found(a->payload, a->len))
 			pc->rc = -ENOENT;
 		snprintf(pc->text, sizeof(pc->text), "owner: %.*s",
@@ -344,7 +344,7 @@ static void run_call(struct rv_port *port, struct rv_cell *cell)
 	struct rv_messenger *m = rv_port_user(port);
 	struct rv_peer_call *pc = (void *)cell->body;
 	struct rv_peer *p = rv_peers_find(&m->peers, pc->handle.worker);
-	struct rv_route *r = p ? rv_route_of(p) : NULL;
+	struct rv_route *r = p ? rv_route_of(m, p) : NULL;
 	char text[RV_PEER_TEXT];
 
 	if (!r) {

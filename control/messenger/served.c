@@ -380,7 +380,7 @@ void rv_served_call(struct rv_messenger *m, const struct rv_call_request *q,
 {
 	uint64_t timeout = q->timeout_ns ? q->timeout_ns : m->conf.call_timeout_ns;
 	struct rv_peer *p = rv_peers_find(&m->peers, q->worker);
-	struct rv_route *r = p ? rv_route_of(p) : NULL;
+	struct rv_route *r = p ? rv_route_of(m, p) : NULL;
 	struct outcall *o = r ? calloc(1, sizeof(*o)) : NULL;
 	struct rv_call *c;
 

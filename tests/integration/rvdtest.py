@@ -189,7 +189,9 @@ class Client:
 class Daemon:
     """An rvd in a folder of its own."""
 
-    def __init__(self, name, ucx=False, env=None, wait=True, **options):
+    def __init__(self, name, ucx=False, env=None, wait=True, limits="", **options):
+        """limits: shell commands before the start, like ulimit -n 64"""
+        self.name = name
         self.dir = tempfile.mkdtemp(prefix="rvd-test-")
         self.socket = os.path.join(self.dir, "rvd.sock")
         self.log_path = os.path.join(self.dir, "log")
@@ -209,6 +211,8 @@ class Daemon:
         self.args = [RVD]
         for k, v in opts.items():
             self.args += ["-s", "%s=%s" % (k, v)]
+        if limits:
+            self.args = ["sh", "-c", limits + ' && exec "$@"', "sh"] + self.args
         self.env = dict(os.environ, UCX_MEM_EVENTS="n", **(env or {}))
         self.start(wait)
 
@@ -252,6 +256,13 @@ class Daemon:
         self.proc.send_signal(sig)
         return self.proc.wait(timeout=60 * SLOW)
 
+    def rss_kib(self):
+        with open("/proc/%d/status" % self.proc.pid) as f:
+            return int(next(line for line in f if line.startswith("VmRSS")).split()[1])
+
+    def fds(self):
+        return len(os.listdir("/proc/%d/fd" % self.proc.pid))
+
     def freeze(self):
         """Stop it; from then on no thread of it runs."""
         self.proc.send_signal(signal.SIGSTOP)
@@ -289,7 +300,7 @@ class Daemon:
 
     def __exit__(self, kind, value, tb):
         if kind is not None:
-            sys.stderr.write("---- log of %s\n%s\n" % (self.args[2], self.text()[-6000:]))
+            sys.stderr.write("---- log of %s\n%s\n" % (self.name, self.text()[-6000:]))
         self.close()
 
 

@@ -441,7 +441,7 @@ if __name__ == "__main__":
         main(globals())
     except SystemExit as e:
         for d in nodes.values() if e.code else ():
-            sys.stderr.write("---- log of %s\n%s\n" % (d.args[2], d.text()[-6000:]))
+            sys.stderr.write("---- log of %s\n%s\n" % (d.name, d.text()[-6000:]))
         raise
     finally:
         ends.close()

@@ -91,7 +91,7 @@ def stress(ucx):
         for d in (a, b):
             c = d.client()
             eventually(lambda: not c.list("status")["used_bytes"] and not any(c.list("status")["leases"].values()) and
-                       not c.list("status")["gets_under_way"], seconds=20, what="everything back on " + d.args[2])
+                       not c.list("status")["gets_under_way"], seconds=20, what="everything back on " + d.name)
         assert a.stop() == 0 and b.stop() == 0
 
 

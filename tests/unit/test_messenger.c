@@ -93,8 +93,8 @@ static void a_refused_connection_fails_who_waits_and_is_left_alone_for_a_while(v
 	call_outcome(a);
 	fake_engine_advance(&w, RV_MS(99));
 	assert_int_equal(call_outcome(call_peer(RV_PEER_METADATA, owner)).rc, -EHOSTUNREACH);
-	assert_int_equal(carrier.dials, 2); /* twice as long */
-	fake_engine_advance(&w, RV_MS(30));
+	assert_int_equal(carrier.dials, 2); /* twice as long, and half of that by chance */
+	fake_engine_advance(&w, RV_MS(51));
 	a = call_peer(RV_PEER_METADATA, owner);
 	assert_int_equal(carrier.dials, 3);
 	{
@@ -634,7 +634,9 @@ static void connecting_fails_with_words_or_at_its_deadline(void **state)
 	assert_int_equal(connects.nr, 1);
 	assert_int_equal(connects.last.rc, -EHOSTUNREACH);
 	assert_string_equal(connects.why, "192.0.2.9:7000: connection refused");
-	connect_to("192.0.2.9", 55555); /* asked for by a person: no backoff */
+	connect_to("192.0.2.9", 55555);
+	assert_int_equal(carrier.dials, 1);
+	fake_engine_advance(&w, RV_MS(76)); /* the backoff is waited for */
 	assert_int_equal(carrier.dials, 2);
 	fake_engine_advance(&w, RV_SEC(3));
 	assert_int_equal(connects.nr, 1);
@@ -649,6 +651,71 @@ static void connecting_fails_with_words_or_at_its_deadline(void **state)
 		55555);
 	assert_int_equal(connects.nr, 1);
 	assert_true(connects.last.rc < 0);
+}
+
+static void connecting_again_and_again_dials_no_more_often_than_the_backoff_allows(void **state)
+{
+	unsigned failed = 0;
+
+	(void)state;
+	connect_to("192.0.2.9", 55555);
+	for (unsigned ms = 0; ms < 3000; ms++) {
+		struct fake_link *l = fake_carrier_link(&carrier, carrier.link_nr - 1);
+
+		if (l->connecting)
+			fake_link_connected(l, -ECONNREFUSED);
+		if (connects.nr) {
+			assert_string_equal(connects.why, "192.0.2.9:7000: connection refused");
+			failed++;
+			connect_to("192.0.2.9", 55555);
+		}
+		fake_engine_advance(&w, RV_MS(1));
+	}
+	assert_in_range(carrier.dials, 4,
+			7); /* 50, 100, 200, 400, 800, 1600 ms apart, and up to half more */
+	assert_in_range(failed, carrier.dials - 1, carrier.dials);
+	/* Its deadline comes before its turn: it is told why nobody is dialed. */
+	fake_engine_advance(&w, RV_SEC(3));
+	for (unsigned i = 0; i < 3; i++) {
+		struct fake_link *l = fake_carrier_link(&carrier, carrier.link_nr - 1);
+
+		if (l->connecting)
+			fake_link_connected(l, -ECONNREFUSED);
+		connect_to("192.0.2.9", 55555);
+		fake_engine_advance(&w, RV_SEC(3));
+	}
+	assert_int_equal(connects.last.rc, -EHOSTUNREACH);
+	assert_string_equal(connects.why, "192.0.2.9:7000: connection refused");
+}
+
+/* A call on a new connection, which breaks off after so long. */
+static void break_off_after(uint64_t owner, uint64_t ns)
+{
+	struct fake_ask *a = call_peer(RV_PEER_METADATA, owner);
+	struct fake_link *l = greet();
+
+	fake_engine_advance(&w, ns);
+	fake_link_closed(l, -ECONNRESET);
+	assert_int_equal(call_outcome(a).rc, -ECONNRESET);
+}
+
+static void connections_that_never_last_are_made_less_and_less_often(void **state)
+{
+	uint64_t owner = add_peer(1, false);
+
+	(void)state;
+	break_off_after(owner, 0);
+	break_off_after(owner, 0); /* the first is missed at once */
+	assert_int_equal(call_outcome(call_peer(RV_PEER_METADATA, owner)).rc, -EHOSTUNREACH);
+	assert_int_equal(carrier.dials, 2);
+	fake_engine_advance(&w, RV_MS(76));
+	break_off_after(owner, 0);
+	fake_engine_advance(&w, RV_MS(99));
+	assert_int_equal(call_outcome(call_peer(RV_PEER_METADATA, owner)).rc, -EHOSTUNREACH);
+	fake_engine_advance(&w, RV_MS(52));
+	break_off_after(owner, RV_SEC(1)); /* this one lasted */
+	break_off_after(owner, 0);
+	assert_int_equal(carrier.dials, 5);
 }
 
 /* "What is known and works is not re-pointed by a reference": its advertised address differs from the dialed one. */
@@ -1575,6 +1642,8 @@ int main(void)
 		MESSENGER(nobody_is_told_who_answers_at_another_address),
 		MESSENGER(a_stock_node_does_not_say_who_it_is),
 		MESSENGER(connecting_fails_with_words_or_at_its_deadline),
+		MESSENGER(connecting_again_and_again_dials_no_more_often_than_the_backoff_allows),
+		MESSENGER(connections_that_never_last_are_made_less_and_less_often),
 		MESSENGER(a_reference_to_a_peer_that_is_up_keeps_its_connection),
 		MESSENGER(a_reference_re_points_a_peer_that_is_not_where_it_was_looked_for),
 		MESSENGER(an_old_connections_hello_does_not_end_the_new_connection),

@@ -228,6 +228,7 @@ static void what_was_listed_counts_for_its_connection_only(void **state)
 	assert_string_equal(r.name, "_rv_acquire");
 	respond_text(l, &r.id, 1, "no");
 	call_outcome(a);
+	fake_engine_advance(&w, RV_SEC(1)); /* it lasted: the next is dialed at once */
 	fake_link_closed(l, 0);
 	/* A `_hello` that is refused lists nothing. */
 	a = ask(owner, 1000, false, 0);
