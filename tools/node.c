@@ -691,11 +691,6 @@ static int build(struct rv_node *n, char *why, size_t cap)
 	unsigned shard = 0;
 	int rc;
 
-	rc = rv_identity_make(&n->id, n->cfg->node.state_dir);
-	if (rc)
-		rv_log_warn(
-			"state: %s cannot be used: former names of this node are not remembered: %s",
-			n->cfg->node.state_dir, rv_err_name(rc));
 	n->incarnation = rv_incarnation_make(rv_random_u64);
 	rc = choose_cores(n, why, cap);
 	if (rc)
@@ -706,6 +701,12 @@ static int build(struct rv_node *n, char *why, size_t cap)
 	rc = listen_local(n, why, cap);
 	if (rc)
 		return rc;
+	/* From here on this is the daemon of that socket: one that is refused leaves no trace. */
+	rc = rv_identity_make(&n->id, n->cfg->node.state_dir);
+	if (rc)
+		rv_log_warn(
+			"state: %s cannot be used: former names of this node are not remembered: %s",
+			n->cfg->node.state_dir, rv_err_name(rc));
 	rc = start_eal(n, why, cap);
 	if (rc)
 		return rc;
@@ -787,6 +788,15 @@ void rv_node_join(struct rv_node *n)
 	n->launched = 0;
 }
 
+/* What others find this node by. */
+void rv_node_remove_files(struct rv_node *n)
+{
+	if (n->local_bound)
+		unlink(n->cfg->local.socket);
+	n->local_bound = false;
+	rv_node_remove_ports(n);
+}
+
 void rv_node_destroy(struct rv_node *n, bool leak)
 {
 	rv_telemetry_stop();
@@ -813,8 +823,7 @@ void rv_node_destroy(struct rv_node *n, bool leak)
 	}
 	if (n->local_fd >= 0)
 		close(n->local_fd);
-	if (n->local_bound)
-		unlink(n->cfg->local.socket);
+	rv_node_remove_files(n);
 	pthread_mutex_destroy(&n->lock);
 	pthread_cond_destroy(&n->changed);
 	forget_allow_lists(n);

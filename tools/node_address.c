@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "control/messenger/address.h"
 #include "dataplane/base/clock.h"
@@ -175,13 +176,18 @@ out:
 	return rc;
 }
 
-void rv_node_write_ports(const struct rv_node *n)
+static void ports_path(const struct rv_node *n, char path[RV_CONFIG_TEXT_MAX + 16])
+{
+	snprintf(path, RV_CONFIG_TEXT_MAX + 16, "%s/ports", n->cfg->node.runtime_dir);
+}
+
+void rv_node_write_ports(struct rv_node *n)
 {
 	char path[RV_CONFIG_TEXT_MAX + 16], tmp[RV_CONFIG_TEXT_MAX + 32];
 	FILE *f;
 
 	rv_node_make_dir(n->cfg->node.runtime_dir);
-	snprintf(path, sizeof(path), "%s/ports", n->cfg->node.runtime_dir);
+	ports_path(n, path);
 	snprintf(tmp, sizeof(tmp), "%s.new", path);
 	f = fopen(tmp, "we");
 	if (!f) {
@@ -193,6 +199,20 @@ void rv_node_write_ports(const struct rv_node *n)
 		fprintf(f, "metrics %u\n", n->metrics_port);
 	if (n->verbs)
 		fprintf(f, "verbs %u\n", rv_verbs_port(n->verbs));
-	if (fclose(f) || rename(tmp, path))
-		rv_log_warn("ports: cannot write %s: %m", path);
+	n->ports_written = fclose(f) == 0 && rename(tmp, path) == 0;
+	if (n->ports_written)
+		return;
+	rv_log_warn("ports: cannot write %s: %m", path);
+	unlink(tmp);
+}
+
+void rv_node_remove_ports(struct rv_node *n)
+{
+	char path[RV_CONFIG_TEXT_MAX + 16];
+
+	if (!n->ports_written)
+		return;
+	ports_path(n, path);
+	unlink(path);
+	n->ports_written = false;
 }

@@ -68,6 +68,7 @@ struct rv_node {
 	uint16_t tcp_port[RV_CONFIG_LIST_MAX];
 	int local_fd;
 	bool local_bound;
+	bool ports_written;
 	uint16_t metrics_port;
 	uint64_t incarnation;
 	uint64_t started_ns;
@@ -87,10 +88,12 @@ int rv_node_fail(int rc, char *why, size_t cap, const char *fmt, ...)
 int rv_node_make_dir(const char *path);
 void rv_node_join(struct rv_node *n);
 void rv_node_destroy(struct rv_node *n, bool leak);
+void rv_node_remove_files(struct rv_node *n);
 
 /* node_address.c */
 int rv_node_publish_address(struct rv_node *n, char *why, size_t cap);
-void rv_node_write_ports(const struct rv_node *n);
+void rv_node_write_ports(struct rv_node *n);
+void rv_node_remove_ports(struct rv_node *n);
 
 /* node_status.c */
 void rv_node_put_status(void *user, struct rv_json_out *o);

@@ -12,7 +12,8 @@
 
 #define STOP_POLL_MS 2
 #define STOP_STEP_NS RV_SEC(5)
-#define FLUSH_NS     RV_SEC(1)
+/* Whoever reads has its answers by then; whoever does not is not waited for beyond the drain. */
+#define FLUSH_NS     RV_MS(500)
 
 struct stop_sum {
 	uint64_t gets, leases, arenas, fabrics;
@@ -118,6 +119,7 @@ int rv_node_stop(struct rv_node *n, bool (*hurry)(void *), void *ctx, struct rv_
 		rv_reactor_stop(&n->core[i].reactor);
 	rv_node_join(n);
 	end->unconfirmed = !clean;
+	rv_node_remove_files(n);
 	if (clean)
 		rv_node_destroy(n, false);
 	else

@@ -2,6 +2,7 @@
 """What goes wrong around a daemon: owners that cannot be reached, signals at any moment, what a dead one left behind."""
 import ctypes
 import platform
+import re
 import select
 import threading
 
@@ -143,7 +144,7 @@ class Callers:
             c.close()
 
 
-def storm(mode, seconds=5):
+def storm(mode, seconds=4):
     """Calls all the time at an owner that is away for a while. What it cost, and that it is over when the owner is back."""
     data = pattern(100000)
     with Daemon("a") as a, Daemon("b") as b:
@@ -162,7 +163,7 @@ def storm(mode, seconds=5):
         assert failed > 100, failed
         for rc, words in callers.words:
             assert rc in (-113, -104) and words, (rc, words)
-        # Doubling from 50 ms, 5 s hold seven tries; a few more while the first connections end.
+        # Doubling from 50 ms, 4 s hold seven tries; a few more while the first connections end.
         assert dials <= 12 + seconds, "%d dials in %s s" % (dials, seconds)
         assert len(b.text()) - log < 100 * 1024 * seconds / 60, b.text()[log:log + 2000]
         assert b.fds() <= fds, (fds, b.fds())
@@ -196,6 +197,164 @@ def test_an_owner_that_ends_each_connection_at_once_is_not_dialed_without_end():
 
 def test_nor_is_one_that_says_hello_first():
     storm(HELLO_THEN_SLAM)
+
+
+def thousand_pulls(port, h):
+    """A consumer that asked for a thousand chunks and has read none of them; the requests' ids."""
+    p = RawPeer(port, timeout=60 * SLOW)
+    p.sock.close()
+    p.sock = socket.socket()
+    p.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    p.sock.settimeout(60 * SLOW)
+    p.sock.connect(("127.0.0.1", port))
+    g = json.loads(p.call("_rv_acquire", {"handle": handle(h), "rdma": None})[1])["Ready"]
+    assert g["chunk_count"] == 256
+    return p, {p.request("_rv_pull", {"transfer_id": g["transfer_id"], "chunk_index": i % 256}): i % 256 for i in range(1000)}
+
+
+def test_each_of_a_thousand_pulls_is_answered_before_the_end():
+    data = pattern(16 << 20)
+    with Daemon("a", rendezvous__chunk_size="64KiB", shutdown__timeout="20s") as d:
+        c = d.client()
+        h = c.put(data)
+        p, ids = thousand_pulls(d.tcp, h)
+        time.sleep(0.2)
+        d.proc.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        chunks = refused = 0
+        while ids:
+            kind, header, payload = p.read()
+            if kind == RESPONSE:
+                i = ids.pop(header[:16])
+                assert header[16] == 0 and payload == data[i << 16:(i + 1) << 16], "chunk %d" % i
+                chunks += 1
+            else:
+                assert kind == SHUTTING_DOWN, kind
+                ids.pop(header[2:18])
+                refused += 1
+        began = time.monotonic()
+        assert p.closed()
+        assert d.proc.wait(timeout=20 * SLOW) == 0, d.text()
+        assert time.monotonic() - began < 1 + 1 * SLOW
+        print("# %d chunks, %d refused" % (chunks, refused))
+
+
+def test_who_does_not_read_is_cut_when_the_drain_is_out_of_time():
+    with Daemon("a", rendezvous__chunk_size="64KiB", shutdown__timeout="1s") as d:
+        c = d.client()
+        h = c.put(bytes(16 << 20))
+        p, ids = thousand_pulls(d.tcp, h)
+        other = RawPeer(d.tcp)
+        time.sleep(0.2)
+        began = time.monotonic()
+        d.proc.send_signal(signal.SIGTERM)
+        eventually(lambda: other.call("_list_handlers")[0] is None, what="the drain")
+        assert d.proc.wait(timeout=20 * SLOW) == 3, d.text()
+        took = time.monotonic() - began
+        assert 0.9 < took < 1 + 1 * SLOW, "the end took %.2f s" % took
+        cut = re.search(r"out of time: 0 gets, (\d+) requests and 0 RDMA leases are cut", d.text())
+        assert cut and int(cut.group(1)) > 50, d.text()
+
+
+def left_behind(d):
+    """What a daemon must not leave in its folders, and does."""
+    out = [d.socket] if os.path.lexists(d.socket) else []
+    for folder, _, files in os.walk(os.path.join(d.dir, "run")):
+        out += [os.path.join(folder, f) for f in files]
+    return out
+
+
+def test_a_signal_at_any_moment_of_the_start_ends_it_in_good_order():
+    seen = set()
+    for sig in (signal.SIGTERM, signal.SIGINT):
+        for ms in (0, 2, 5, 10, 20, 30, 50, 75, 100, 125, 150, 175, 200, 300):
+            d = Daemon("a", wait=False)
+            try:
+                time.sleep(ms / 1000)
+                code = d.kill(sig)
+                # Before it has said a word, it has done nothing yet that would need an end in good order.
+                assert code == 0 or (code == -sig and not d.text()), "%d ms: %d\n%s" % (ms, code, d.text())
+                assert not left_behind(d), (ms, left_behind(d))
+                assert code or d.text().endswith("shutdown: done\n"), d.text()
+                assert " warn  shutdown" not in d.text() and " error" not in d.text(), d.text()
+                seen.add((code == 0, " serves as worker " in d.text()))
+            finally:
+                d.close()
+    assert (True, True) in seen, seen
+
+
+def test_a_signal_for_any_of_its_threads_is_one_for_the_daemon():
+    libc = ctypes.CDLL(None, use_errno=True)
+    if platform.machine() not in TGKILL:
+        raise Missing("the number of tgkill on %s" % platform.machine())
+    tgkill = lambda d, tid, sig: libc.syscall(TGKILL[platform.machine()], d.proc.pid, tid, sig)
+    threads = lambda d: sorted(int(t) for t in os.listdir("/proc/%d/task" % d.proc.pid))
+    at = 0
+    while True:
+        with Daemon("a", ucx=True) as d:
+            d.client().put(b"x" * 1000)
+            d.metrics()
+            all_ = threads(d)
+            if at >= len(all_):
+                break
+            os.kill(all_[at], signal.SIGTERM)  # as `kill TID` does
+            assert d.proc.wait(timeout=30 * SLOW) == 0, d.text()
+            assert not left_behind(d), left_behind(d)
+        at += 1
+    # To one thread and no other: those that do not take signals are not ended by them either.
+    with Daemon("a", ucx=True) as d:
+        for tid in threads(d):
+            for sig in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                if tid != d.proc.pid:
+                    assert tgkill(d, tid, sig) == 0
+        time.sleep(0.2)
+        assert d.client().list("status")["name"] == "a"
+        assert tgkill(d, d.proc.pid, signal.SIGTERM) == 0
+        assert d.proc.wait(timeout=30 * SLOW) == 0, d.text()
+        assert not left_behind(d), left_behind(d)
+
+
+def test_what_a_killed_daemon_left_is_no_obstacle():
+    with Daemon("a") as d:
+        workers = [d.client().worker]
+        for _ in range(3):
+            d.client().put(b"x" * 100000)
+            d.kill()
+            assert d.socket in left_behind(d)
+            d.restart()
+            c = d.client()
+            assert c.worker not in workers
+            workers.append(c.worker)
+            assert c.get(c.put(b"again"))["data"] == b"again"
+            assert int(dict(line.split() for line in open(os.path.join(d.dir, "run", "ports")))["tcp"]) == d.tcp
+            assert RawPeer(d.tcp).call("_list_handlers")[0]
+        with open(os.path.join(d.dir, "state", "workers")) as f:
+            assert [int(line) for line in f] == workers
+        assert d.stop() == 0
+        assert not left_behind(d), left_behind(d)
+
+
+def test_a_second_daemon_on_a_live_socket_is_refused_in_one_line_and_changes_nothing():
+    def files():
+        out = {}
+        for folder, _, names in os.walk(d.dir):
+            for n in names:
+                path = os.path.join(folder, n)
+                st = os.lstat(path)
+                if n != "log":
+                    out[path] = (st.st_ino, st.st_mtime_ns, st.st_size)
+        return out
+    with Daemon("a") as d:
+        c = d.client()
+        h = c.put(b"mine")
+        before = files()
+        p = subprocess.run(d.args, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=d.env,
+                           timeout=60 * SLOW)
+        said = [line for line in p.stdout.decode().splitlines() if " error" in line]
+        assert p.returncode == 1 and len(said) == 1 and "another daemon answers on " + d.socket in said[0], p.stdout.decode()
+        assert files() == before, (before, files())
+        assert c.get(h)["data"] == b"mine" and d.client().get(h)["data"] == b"mine"
+        assert d.stop() == 0
 
 
 if __name__ == "__main__":
