@@ -279,6 +279,7 @@ static void *on_place(void *user, struct rv_link *link, const struct rv_frame *f
 	struct rv_call *c;
 	bool ok;
 
+	l->heard = true;
 	if (f->type != RV_FRAME_RESPONSE)
 		return NULL;
 	c = call_of_answer(user, f, &rh, &ok);
@@ -335,6 +336,7 @@ static void on_frame(void *user, struct rv_link *link, const struct rv_frame *f)
 	struct rv_messenger *m = user;
 	struct rv_mlink *l = link->user;
 
+	l->heard = true;
 	switch (f->type) {
 	case RV_FRAME_MESSAGE:
 		rv_inbound_message(m, l, f);
@@ -390,6 +392,22 @@ static void end_calls(struct rv_messenger *m, struct rv_mlink *l, struct rv_list
 	}
 }
 
+/*
+ * An owner that has no room for a second connection takes it and closes it. Nothing was answered there, so what was asked
+ * may be asked again, on the first.
+ */
+static void ask_elsewhere(struct rv_route *r, struct rv_mlink *l)
+{
+	while (!rv_list_empty(&l->calls)) {
+		struct rv_call *c = RV_LIST_ENTRY(l->calls.next, struct rv_call, link);
+
+		rv_list_del(&c->link);
+		c->state = RV_CALL_WAITING;
+		c->on = NULL;
+		rv_list_push(&r->waiting, &c->link);
+	}
+}
+
 static void on_closed(void *user, struct rv_link *link, int rc)
 {
 	struct rv_messenger *m = user;
@@ -402,11 +420,13 @@ static void on_closed(void *user, struct rv_link *link, int rc)
 	forget_reached(l);
 	l->link = NULL;
 	rv_list_init(&arriving);
-	end_calls(m, l, &arriving);
 	r = l->route;
+	if (r && r->bulk == l && r->state == RV_ROUTE_UP && !l->heard)
+		ask_elsewhere(r, l);
+	end_calls(m, l, &arriving);
 	if (r && r->bulk == l) {
 		r->bulk = NULL;
-		r->no_bulk = !r->bulk_up; /* refused: the first connection carries the chunks too */
+		r->no_bulk = !l->heard; /* refused: the first connection carries the chunks too */
 		r->bulk_up = false;
 		flush_waiting(m, r);
 	} else if (r && r->control == l) {

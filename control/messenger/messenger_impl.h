@@ -32,6 +32,7 @@ struct rv_mlink {
 	bool paused;
 	struct rv_route *route; /* it is this route's; NULL: accepted, or given up */
 	bool bulk;
+	bool heard; /* something of an answer came by it */
 	bool datagram;
 	uint64_t worker; /* datagram: to whom; 0: the common one, on which all frames come in */
 	bool up;         /* datagram: connected */

@@ -517,6 +517,36 @@ static void a_second_connection_that_is_refused_does_not_hold_the_pull_up(void *
 	(void)finished(a);
 }
 
+/* So does an owner at its limit of connections. */
+static void a_second_connection_that_is_closed_at_once_leaves_the_chunks_to_the_first(void **state)
+{
+	uint64_t len = 3 * CHUNK, owner = add_peer(1, true);
+	struct fake_ask *a = pull(owner, len);
+	struct fake_link *control = greet(), *bulk;
+
+	(void)state;
+	for (unsigned round = 0; round < 2; round++) {
+		fake_engine_run(&w);
+		assert_int_equal(carrier.dials, 2); /* it is not tried again */
+		bulk = fake_carrier_link(&carrier, 1);
+		if (!round) {
+			fake_link_connected(bulk, 0);
+			collect(bulk);
+			assert_int_equal(asked_nr, 3);
+			fake_link_closed(bulk, -ECONNRESET);
+			asked_nr = 0;
+		}
+		collect(control);
+		assert_int_equal(asked_nr, 3);
+		while (asked_nr)
+			answer_chunk(control, 0, len);
+		assert_int_equal(finished(a).rc, 0);
+		assert_memory_equal(landing, source, len);
+		if (!round)
+			a = pull(owner, len);
+	}
+}
+
 static void a_second_connection_that_breaks_is_made_again(void **state)
 {
 	uint64_t len = 3 * CHUNK, owner = add_peer(1, true);
@@ -529,6 +559,7 @@ static void a_second_connection_that_breaks_is_made_again(void **state)
 	bulk = fake_carrier_link(&carrier, 1);
 	fake_link_connected(bulk, 0);
 	collect(bulk);
+	answer_chunk(bulk, 0, len);
 	fake_link_closed(bulk, -ECONNRESET);
 	assert_int_equal(finished(a).rc, -ECONNRESET);
 	asked_nr = 0;
@@ -589,6 +620,7 @@ int main(void)
 		PULL(a_payload_arriving_on_another_connection_is_given_up_when_the_requests_breaks),
 		PULL(our_own_nodes_have_a_second_connection_for_chunks),
 		PULL(a_second_connection_that_is_refused_does_not_hold_the_pull_up),
+		PULL(a_second_connection_that_is_closed_at_once_leaves_the_chunks_to_the_first),
 		PULL(a_second_connection_that_breaks_is_made_again),
 		PULL(where_no_second_connection_can_be_dialed_the_first_serves),
 	};
