@@ -3,6 +3,7 @@
  */
 #include <errno.h>
 #include <getopt.h>
+#include <linux/close_range.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -285,6 +286,8 @@ static int serve(struct args *a, struct rv_config *cfg)
 		rv_log_err("%s", why);
 		return rc == -EINVAL ? EXIT_USAGE : EXIT_RUNTIME;
 	}
+	/* Ours are close-on-exec from the start; what libraries opened is from here on. */
+	close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
 	notify("READY=1");
 	while ((sig = next_signal(&wait, node)) == SIGHUP)
 		reload(a, cfg, node);

@@ -104,7 +104,6 @@ static void got(struct rv_port *port, struct rv_cell *c)
 	struct rv_msg_get m = *(struct rv_msg_get *)(void *)c->body;
 	struct rv_local_rep rep = {.id = p->rq.id, .rc = m.rc};
 	struct buffer *b = NULL;
-	int fd = -1;
 
 	rv_cell_free(port, c);
 	leave_buffer(p, m.rc);
@@ -124,13 +123,6 @@ static void got(struct rv_port *port, struct rv_cell *c)
 		rv_pending_refuse(p, -ENOMEM, NULL);
 		return;
 	}
-	if (m.lease_id && !(p->rq.flags & RV_LOCAL_KEEP))
-		lease_add(s, m.handle, m.lease_id);
-	if (b) {
-		b->view = true;
-		rep.token = b->token;
-		fd = rv_session_describe_block(s, b->block, &rep);
-	}
 	rep.len = m.len;
 	rep.lease_id = m.lease_id;
 	rep.elapsed_ns = m.elapsed_ns;
@@ -140,7 +132,20 @@ static void got(struct rv_port *port, struct rv_cell *c)
 		 : m.took == RV_PATH_CHUNKED
 			 ? "chunked tcp"
 			 : s->local->conf.path_name(s->local->conf.user, m.fabric));
-	rv_session_reply(s, &rep, p->op, NULL, 0, fd);
+	if (b) {
+		b->view = true;
+		rep.token = b->token;
+	}
+	if (!b) {
+		rv_session_reply(s, &rep, p->op, NULL, 0, -1);
+	} else if (rv_session_show(s, &rep, p->op, b)) {
+		if (m.lease_id)
+			rv_local_detach(s->local, m.handle, m.lease_id);
+		rv_pending_refuse(p, -EMFILE, RV_SESSION_NO_FD);
+		return;
+	}
+	if (m.lease_id && !(p->rq.flags & RV_LOCAL_KEEP))
+		lease_add(s, m.handle, m.lease_id);
 	rv_pending_end(p);
 }
 

@@ -50,7 +50,9 @@ void rv_session_region_register(struct session *s, const struct rv_local_req *rq
 	struct rv_cell *c;
 
 	if (fd < 0) {
-		refuse_register(s, rq, fd, -EBADF, "no descriptor came along");
+		refuse_register(
+			s, rq, fd, -EBADF,
+			"no descriptor came along, or the daemon had none left to take it by");
 		return;
 	}
 	if (s->region_nr < RV_SESSION_REGIONS)

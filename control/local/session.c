@@ -33,6 +33,23 @@ void rv_session_reply(struct session *s, const struct rv_local_rep *rep, unsigne
 		rv_conn_close(&s->conn, -ENOMEM);
 }
 
+int rv_session_show(struct session *s, struct rv_local_rep *rep, unsigned op, struct buffer *b)
+{
+	int fd = rv_session_describe_block(s, b->block, rep);
+	int rc = s->open ? rv_conn_send(&s->conn, op | RV_LOCAL_REPLY, rep, sizeof(*rep), NULL, 0,
+					fd, NULL, NULL)
+			 : 0;
+
+	if (rc == -EMFILE) {
+		rv_map64_del(&s->shown, b->block->arena->id);
+		rv_buffer_free(s, b, true);
+		return rc;
+	}
+	if (rc)
+		rv_conn_close(&s->conn, -ENOMEM);
+	return 0;
+}
+
 void rv_session_refuse(struct session *s, const struct rv_local_req *rq, unsigned op, int rc,
 		       const char *fmt, ...)
 {
@@ -119,6 +136,13 @@ static void run_hello(struct session *s, const struct rv_local_req *rq)
 		rv_session_refuse(s, rq, RV_LOCAL_HELLO, -EPROTO,
 				  "version %u of the local protocol is not spoken here",
 				  rq->version);
+		return;
+	}
+	if (s->unwatched) {
+		rv_session_refuse(
+			s, rq, RV_LOCAL_HELLO, -EMFILE,
+			"the daemon has no file descriptor left for this session (LimitNOFILE)");
+		rv_conn_finish(&s->conn, -EMFILE);
 		return;
 	}
 	s->greeted = true;
@@ -340,8 +364,11 @@ static void watch_process(struct session *s, pid_t pid)
 	struct io_uring_sqe *sqe;
 
 	s->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
-	if (s->pidfd < 0)
+	if (s->pidfd < 0) {
+		/* Its ranges would go back when it closes, while its process may still have them mapped. */
+		s->unwatched = errno == EMFILE || errno == ENFILE;
 		return;
+	}
 	s->exit_op.done = process_ended;
 	sqe = rv_uring_sqe(s->local->conf.ring);
 	io_uring_prep_poll_add(sqe, s->pidfd, POLLIN);

@@ -61,6 +61,7 @@ struct session {
 	uint64_t id;
 	uid_t uid;
 	int pidfd;
+	bool unwatched; /* there was no descriptor to hear of its process's end by: it is refused */
 	struct rv_op exit_op;
 	struct rv_engine *home;  /* where it stages and fetches */
 	struct rv_map64 buffers; /* by token */
@@ -149,6 +150,10 @@ void rv_buffer_free(struct session *s, struct buffer *b, bool give_back);
 /** Say where @b is. @return the arena's descriptor if the session has not seen it, else -1 */
 int rv_session_describe_block(struct session *s, const struct rv_block *b,
 			      struct rv_local_rep *rep);
+/** Reply with @b. @return 0, or -EMFILE: there is no descriptor to show it by; nothing was sent, and @b is gone */
+int rv_session_show(struct session *s, struct rv_local_rep *rep, unsigned op, struct buffer *b);
+#define RV_SESSION_NO_FD \
+	"the daemon has no file descriptor left to show its memory by (LimitNOFILE)"
 
 /* owed.c: now, or when cells are free; in order, and never forgotten */
 void rv_local_drop_block(struct rv_local *l, struct rv_engine *e, struct rv_block *b);

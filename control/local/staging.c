@@ -72,7 +72,6 @@ static void allocated(struct rv_port *port, struct rv_cell *c)
 	const struct rv_msg_alloc *m = (void *)c->body;
 	struct rv_local_rep rep = {.id = p->rq.id};
 	struct buffer *b = NULL;
-	int fd = -1;
 
 	if (!m->rc && s->open)
 		b = rv_buffer_add(s, m->engine, m->req.block, p->rq.len);
@@ -86,7 +85,8 @@ static void allocated(struct rv_port *port, struct rv_cell *c)
 				  rc == -ENOSPC
 					  ? "no memory: raise memory.registered_bytes_budget or "
 					    "memory.plain_bytes_budget, or release some handles"
-					  : NULL);
+				  : rc == -EMFILE ? RV_SESSION_NO_FD
+						  : NULL);
 		return;
 	}
 	b->fillable = !(p->rq.flags & RV_LOCAL_SHARED);
@@ -99,10 +99,13 @@ static void allocated(struct rv_port *port, struct rv_cell *c)
 		rep.refusal = 3;
 	else if (b->wants_pinned && !s->local->conf.has_fabric)
 		rep.refusal = 4;
-	if (p->rq.flags & RV_LOCAL_SHARED)
-		fd = rv_session_describe_block(s, b->block, &rep);
 	rv_cell_free(port, c);
-	rv_session_reply(s, &rep, p->op, NULL, 0, fd);
+	if (!(p->rq.flags & RV_LOCAL_SHARED))
+		rv_session_reply(s, &rep, p->op, NULL, 0, -1);
+	else if (rv_session_show(s, &rep, p->op, b)) {
+		rv_pending_refuse(p, -EMFILE, RV_SESSION_NO_FD);
+		return;
+	}
 	rv_pending_end(p);
 }
 

@@ -727,9 +727,10 @@ static void route_dial(struct rv_messenger *m, struct rv_route *r)
 	snprintf(r->host, sizeof(r->host), "%s", r->peer->host);
 	r->port = r->peer->port;
 	r->state = RV_ROUTE_DIALING;
+	errno = 0;
 	r->control = dial(m, r, false);
 	if (!r->control)
-		route_failed(m, r, -EHOSTUNREACH);
+		route_failed(m, r, errno == EMFILE || errno == ENFILE ? -EMFILE : -EHOSTUNREACH);
 }
 
 static void retry_due(struct rv_reactor *reactor, struct rv_task *t)

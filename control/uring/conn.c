@@ -156,7 +156,7 @@ int rv_conn_send(struct rv_conn *c, unsigned type, const void *header, size_t he
 	t->fd = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
 	if (fd >= 0 && t->fd < 0) {
 		tx_free(c, t, 0);
-		return -ENOMEM;
+		return -EMFILE;
 	}
 	t->payload = sent ? payload : NULL;
 	t->payload_len = sent ? payload_len : 0;

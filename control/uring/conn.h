@@ -106,7 +106,7 @@ void rv_conn_connect(struct rv_conn *c, const struct rv_conn_ops *ops, struct rv
  *
  * @param sent    NULL: the payload is copied; else it is borrowed until sent(ctx, rc)
  * @param fd      a descriptor to pass along (UNIX sockets), or -1; a duplicate is sent, @fd stays the caller's
- * @return 0, -ESHUTDOWN or -ENOMEM
+ * @return 0, -ESHUTDOWN, -ENOMEM, or -EMFILE: there is no descriptor for the duplicate
  */
 int rv_conn_send(struct rv_conn *c, unsigned type, const void *header, size_t header_len,
 		 const void *payload, size_t payload_len, int fd, void (*sent)(void *ctx, int rc),

@@ -2,7 +2,9 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -14,8 +16,9 @@
 #include "dataplane/base/log.h"
 #include "dataplane/base/units.h"
 
-#define BACKLOG  1024
-#define SOCK_BUF (2 << 20)
+#define BACKLOG      1024
+#define SOCK_BUF     (2 << 20)
+#define SAY_AGAIN_NS RV_SEC(60)
 
 static void accept_done(struct rv_op *op, int res, uint32_t flags);
 
@@ -122,6 +125,44 @@ static void rested(struct rv_reactor *r, struct rv_task *t)
 	arm(RV_CONTAINER(t, struct rv_listener, again));
 }
 
+static int open_spare(void)
+{
+	return open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
+static void turn_away(struct rv_listener *l, int why)
+{
+	struct pollfd waiting = {.fd = l->fd, .events = POLLIN};
+	int fd;
+
+	if (l->reactor->now_ns >= l->say_at_ns) {
+		rv_log_warn(
+			"listener: connections are turned away, there is nothing to take them with: %s",
+			strerrordesc_np(-why));
+		l->say_at_ns = l->reactor->now_ns + SAY_AGAIN_NS;
+	}
+	if (l->spare >= 0)
+		close(l->spare);
+	for (unsigned i = 0; i < BACKLOG && poll(&waiting, 1, 0) == 1; i++) {
+		fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC);
+		if (fd < 0)
+			break;
+		close(fd);
+		if (l->away)
+			rv_counter_add(l->away, 1);
+	}
+	l->spare = open_spare();
+}
+
+static void close_all(struct rv_listener *l)
+{
+	close(l->fd);
+	l->fd = -1;
+	if (l->spare >= 0)
+		close(l->spare);
+	l->spare = -1;
+}
+
 static void accept_done(struct rv_op *op, int res, uint32_t flags)
 {
 	struct rv_listener *l = RV_CONTAINER(op, struct rv_listener, op);
@@ -133,12 +174,11 @@ static void accept_done(struct rv_op *op, int res, uint32_t flags)
 	if (flags & IORING_CQE_F_MORE)
 		return;
 	if (l->stopping) {
-		close(l->fd);
-		l->fd = -1;
+		close_all(l);
 		return;
 	}
 	if (res == -EMFILE || res == -ENFILE || res == -ENOMEM || res == -ENOBUFS) {
-		rv_log_warn("listener: accepting failed, resting: %s", strerrordesc_np(-res));
+		turn_away(l, res);
 		rv_task_at(l->reactor, &l->again, l->reactor->now_ns + RV_LISTENER_REST_NS);
 		return;
 	}
@@ -154,6 +194,7 @@ void rv_listener_start(struct rv_listener *l, struct rv_uring *ring, struct rv_r
 		.reactor = reactor,
 		.again = {.fn = rested},
 		.fd = fd,
+		.spare = open_spare(),
 		.accepted = accepted,
 		.user = user,
 	};
@@ -169,7 +210,6 @@ void rv_listener_stop(struct rv_listener *l)
 	if (l->op.pending) {
 		rv_uring_cancel(l->ring, &l->op);
 	} else if (l->fd >= 0) {
-		close(l->fd);
-		l->fd = -1;
+		close_all(l);
 	}
 }

@@ -1,7 +1,8 @@
 /*
  * listener.h - accept connections on a bound socket, TCP or UNIX, with one multishot operation.
  *
- * When descriptors run out (EMFILE) it pauses for RV_LISTENER_REST_NS instead of spinning.
+ * When descriptors run out (EMFILE) it pauses for RV_LISTENER_REST_NS instead of spinning. Whoever waits then is let in by a
+ * spare one and out again: a connection that is ended is told more than one that nobody takes.
  *
  * @thread owning reactor, but for the bind functions (init)
  */
@@ -11,6 +12,7 @@
 #include <sys/types.h>
 
 #include "control/uring/uring.h"
+#include "dataplane/base/counter.h"
 #include "dataplane/lcore/reactor.h"
 
 #define RV_LISTENER_REST_NS RV_MS(100)
@@ -21,6 +23,9 @@ struct rv_listener {
 	struct rv_reactor *reactor;
 	struct rv_task again;
 	int fd;
+	int spare;               /* -1: it could not be had back */
+	uint64_t say_at_ns;      /* no sooner does the log hear of it again */
+	struct rv_counter *away; /* of those turned away; may be NULL */
 	bool stopping;
 	/** Takes over @fd. */
 	void (*accepted)(void *user, int fd);

@@ -193,6 +193,7 @@ static struct rv_link *dial(struct rv_carrier *carrier, const char *host, uint16
 	socklen_t len;
 	int fd, buf = 2 << 20;
 
+	errno = EHOSTUNREACH;
 	if (rv_sockaddr_parse(host, port, &sa, &len))
 		return NULL;
 	fd = socket(sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -204,6 +205,7 @@ static struct rv_link *dial(struct rv_carrier *carrier, const char *host, uint16
 	t = link_new(c, true);
 	if (!t) {
 		close(fd);
+		errno = ENOMEM;
 		return NULL;
 	}
 	rv_sockaddr_format(&sa, t->name, sizeof(t->name));
@@ -262,8 +264,9 @@ int rv_tcp_carrier_listen(struct rv_tcp_carrier *t, int fd)
 {
 	if (t->listener_nr == RV_TCP_LISTENERS)
 		return -ENOSPC;
-	rv_listener_start(&t->listener[t->listener_nr++], t->conf.ring, t->conf.reactor, fd,
-			  accepted, t);
+	rv_listener_start(&t->listener[t->listener_nr], t->conf.ring, t->conf.reactor, fd, accepted,
+			  t);
+	t->listener[t->listener_nr++].away = &t->refused;
 	return 0;
 }
 

@@ -41,6 +41,9 @@ const char *rv_err_name(int err)
 		return "timed out";
 	case -EINVAL:
 		return "invalid argument";
+	case -EMFILE:
+	case -ENFILE:
+		return "no file descriptor is left";
 	case -EPERM:
 		return "not permitted";
 	default:

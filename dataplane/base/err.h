@@ -19,6 +19,7 @@
  *   -ETIMEDOUT  the deadline passed; the outcome is unknown
  *   -EINVAL     the caller's arguments are wrong
  *   -EPERM      not this user's
+ *   -EMFILE     the process, or the system, has no file descriptor left
  */
 #ifndef RV_DATAPLANE_BASE_ERR_H
 #define RV_DATAPLANE_BASE_ERR_H

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "dataplane/base/check.h"
+#include "dataplane/base/err.h"
 #include "dataplane/base/log.h"
 #include "dataplane/base/probe.h"
 #include "dataplane/base/units.h"
@@ -375,6 +376,11 @@ static void reserved(struct rv_pool *p, struct rv_pool_req *req, int rc)
 		rv_get_fall_back(
 			g, req->refusal == RV_POOL_BUDGET ? RV_PATH_BUDGET : RV_PATH_POOL_EXHAUSTED,
 			"no registered destination");
+		return;
+	}
+	if (rc == -EMFILE) {
+		rv_get_say(g, "no memory here for %" PRIu64 " bytes: %s", g->len, rv_err_name(rc));
+		rv_get_fail(g, rc);
 		return;
 	}
 	if (rc) {

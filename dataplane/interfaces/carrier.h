@@ -105,7 +105,7 @@ struct rv_carrier_events {
 
 /** A carrier of streams has dial(), one of datagrams has reach(). */
 struct rv_carrier_ops {
-	/** @param host an IP literal @return the link, or NULL without memory */
+	/** @param host an IP literal @return the link, or NULL with errno: no memory, or no descriptor (EMFILE) */
 	struct rv_link *(*dial)(struct rv_carrier *c, const char *host, uint16_t port,
 				void *link_user);
 

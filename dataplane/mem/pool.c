@@ -290,7 +290,7 @@ static void refuse(struct rv_pool *p, struct rv_pool_req *req, int why)
 	if (!req->plain && req->refusal == RV_POOL_GRANTED)
 		req->refusal = why == -ENOSPC ? RV_POOL_BUDGET : RV_POOL_EXHAUSTED;
 	if (req->plain || !req->allow_plain) {
-		finish(p, req, -ENOSPC);
+		finish(p, req, why == -EMFILE || why == -ENFILE ? -EMFILE : -ENOSPC);
 		return;
 	}
 	req->plain = true;

@@ -26,7 +26,7 @@ struct rv_pool_req {
 	bool allow_plain; /* plain memory will do where registered memory is not to be had */
 	bool mapped_only; /* never wait for registered memory to be made */
 	bool now;         /* from what is there, or -EAGAIN */
-	/** Called once if rv_pool_alloc() returned -EINPROGRESS; never from inside it. */
+	/** Called once if rv_pool_alloc() returned -EINPROGRESS; never from inside it. @rc 0, -ENOSPC or -EMFILE */
 	void (*done)(struct rv_pool *p, struct rv_pool_req *req, int rc);
 	void *ctx;
 
