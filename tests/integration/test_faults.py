@@ -67,6 +67,7 @@ class Gate:
 
     @staticmethod
     def _greet(s):
+        s.settimeout(0.2)  # a second connection, for chunks, does not begin with a hello
         try:
             pre = s.recv(11, socket.MSG_WAITALL)
             _, _, h, p = struct.unpack(">HBII", pre)
