@@ -344,7 +344,7 @@ static int read_long(struct parser *p, const char *arg, const char *next)
 
 	for (unsigned i = 0; i < ID_NR; i++) {
 		const struct flag *f = &flags[i];
-		const char *v = eq ? eq + 1 : f->value ? next : NULL;
+		const char *v = eq ? eq + 1 : f->value ? next : "";
 
 		if (strlen(f->name) != len || strncmp(f->name, name, len) != 0)
 			continue;
@@ -370,7 +370,7 @@ static int read_letters(struct parser *p, const char *arg, const char *next)
 		if (i == ID_NR)
 			return refuse(p, *c, NULL, 0, arg) && !c[1] && next;
 		if (!flags[i].value) {
-			take(p, (enum id)i, NULL);
+			take(p, (enum id)i, "");
 			continue;
 		}
 		if (c[1])

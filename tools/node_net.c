@@ -23,6 +23,9 @@ struct net_msg {
 #define REDIAL_MIN_NS RV_SEC(1)
 #define REDIAL_MAX_NS RV_SEC(60)
 
+/* Of a file that holds a PeerInfo, in JSON or in MessagePack. */
+#define PEER_INFO_MAX (RV_ADDRESS_MAX * 6ul)
+
 struct rv_node_dial {
 	struct rv_node *node;
 	const struct rv_config_peer *peer;
@@ -81,10 +84,10 @@ static void dial(struct rv_node_dial *d)
 static void add_peer_file(struct rv_node *n, const struct rv_config_peer *p)
 {
 	FILE *f = fopen(p->peer_info, "re");
-	uint8_t *buf = malloc(RV_ADDRESS_MAX * 6u);
+	uint8_t *buf = malloc(PEER_INFO_MAX);
 	const char *why = f ? "it is empty, or cannot be read" : strerrordesc_np(errno);
 	uint64_t worker;
-	size_t len = f && buf ? fread(buf, 1, RV_ADDRESS_MAX * 6u, f) : 0;
+	size_t len = f && buf ? fread(buf, 1, PEER_INFO_MAX, f) : 0;
 
 	if (!len || rv_messenger_add_peer_info(n->messenger, buf, len, p->name, &worker, &why))
 		rv_log_warn("peer %s: %s: %s", p->name, p->peer_info, why);
@@ -183,6 +186,7 @@ void rv_node_ask(struct rv_node *n, unsigned to, struct rv_cell *c)
 {
 	bool answered = false;
 
+	/* cppcheck-suppress autoVariables ; the cell is back before this returns */
 	c->ctx = &answered;
 	c->done = asked;
 	rv_cell_send(n->main_port, to, c);

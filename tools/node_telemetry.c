@@ -24,8 +24,8 @@ static void put_leases(const struct rv_engines *set, struct rv_tel_out *o)
 static void put_gets(const struct rv_engines *set, struct rv_tel_out *o)
 {
 	rv_tel_out_dict(o, "gets");
-	rv_tel_out_u64(o, "ok", RV_ENGINES_SUM_AT(set, stats.operation, RV_OP_GET * 2));
-	rv_tel_out_u64(o, "error", RV_ENGINES_SUM_AT(set, stats.operation, RV_OP_GET * 2 + 1));
+	rv_tel_out_u64(o, "ok", RV_ENGINES_SUM_AT(set, stats.operation, 2ul * RV_OP_GET));
+	rv_tel_out_u64(o, "error", RV_ENGINES_SUM_AT(set, stats.operation, 2ul * RV_OP_GET + 1));
 	rv_tel_out_u64(o, "under_way", RV_ENGINES_SUM(set, stats.gets));
 	rv_tel_out_dict_end(o);
 }

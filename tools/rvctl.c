@@ -737,8 +737,11 @@ static int parse(struct rv_ctl *ctl, int argc, char **argv, const struct command
 	*out = cmd;
 	if (code)
 		return code;
-	return cmd ? check_line(ctl, cmd)
-		   : rv_ctl_fail(ctl, RV_CTL_USAGE, "which command? See rvctl --help");
+	if (!cmd) {
+		rv_ctl_fail(ctl, RV_CTL_USAGE, "which command? See rvctl --help");
+		return RV_CTL_USAGE;
+	}
+	return check_line(ctl, cmd);
 }
 
 static const struct command *named_command(int argc, char **argv)

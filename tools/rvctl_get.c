@@ -130,7 +130,7 @@ static int report(struct rv_ctl *ctl, uint64_t len, uint64_t lease, const struct
 
 int rv_ctl_get(struct rv_ctl *ctl)
 {
-	struct rv_how how;
+	struct rv_how how = {0};
 	struct rv_opts o = {
 		.path = ctl->path,
 		.timeout_ns = ctl->timeout_ns,

@@ -292,6 +292,7 @@ static int put_member(void *user, const char *key, const struct rv_json *member)
 	return 0;
 }
 
+/* NOLINTNEXTLINE(misc-no-recursion): put_value() ends it */
 static void put_array(const char *name, const struct rv_json *v, unsigned depth)
 {
 	char text[256];
@@ -313,6 +314,7 @@ static void put_array(const char *name, const struct rv_json *v, unsigned depth)
 	}
 }
 
+/* NOLINTNEXTLINE(misc-no-recursion): to a depth of 4 */
 static void put_value(const char *name, const struct rv_json *v, unsigned depth)
 {
 	char text[256];

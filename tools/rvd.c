@@ -268,7 +268,7 @@ static int serve(struct args *a, struct rv_config *cfg)
 	struct rv_node_end end;
 	struct rv_node *node;
 	char why[512];
-	int rc, sig;
+	int rc;
 
 	sigemptyset(&ends);
 	sigaddset(&ends, SIGTERM);
@@ -289,7 +289,7 @@ static int serve(struct args *a, struct rv_config *cfg)
 	/* Ours are close-on-exec from the start; what libraries opened is from here on. */
 	close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
 	notify("READY=1");
-	while ((sig = next_signal(&wait, node)) == SIGHUP)
+	while (next_signal(&wait, node) == SIGHUP)
 		reload(a, cfg, node);
 	notify("STOPPING=1");
 	rc = rv_node_stop(node, hurry, &ends, &end);

@@ -10,7 +10,7 @@
 
 #define COLUMNS_MAX 16u
 #define NARROWEST   6u
-#define GAP         2u
+#define GAP         2ul
 
 void rv_text_table_add(struct rv_text_table *t, const char *text)
 {

@@ -281,12 +281,27 @@ static void frame(struct rv_ucx_am *am, struct rv_am_note *n)
 	free(n);
 }
 
-void rv_am_bring(struct rv_ucx_am *am, struct rv_am_note *n)
+static void bring_to_link(struct rv_ucx_am *am, struct rv_am_note *n)
 {
 	struct rv_am_link *l = n->l;
 
-	if (l && n->kind != RV_AM_LOST)
+	RV_CHECK(l);
+	if (n->kind != RV_AM_LOST)
 		l->out--;
+	if (n->kind == RV_AM_SEND) {
+		sent(am, n);
+	} else if (n->kind == RV_AM_OPEN) {
+		am->conf.events->connected(am->conf.user, &l->link, n->rc);
+		if (n->rc)
+			is_over(l, n->rc);
+	} else {
+		is_over(l, n->rc);
+	}
+	finish_link(l);
+}
+
+void rv_am_bring(struct rv_ucx_am *am, struct rv_am_note *n)
+{
 	switch (n->kind) {
 	case RV_AM_FRAME:
 		frame(am, n);
@@ -309,19 +324,12 @@ void rv_am_bring(struct rv_ucx_am *am, struct rv_am_note *n)
 		free(n);
 		return;
 	case RV_AM_SEND:
-		sent(am, n);
-		break;
 	case RV_AM_OPEN:
-		am->conf.events->connected(am->conf.user, &l->link, n->rc);
-		if (n->rc)
-			is_over(l, n->rc);
-		break;
 	case RV_AM_CLOSE:
 	case RV_AM_LOST:
-		is_over(l, n->rc);
-		break;
+		bring_to_link(am, n);
+		return;
 	}
-	finish_link(l);
 }
 
 /* The whole. */

@@ -11,7 +11,7 @@
 #include "verbs/end.h"
 
 #define STEP_NS RV_SEC(2)
-#define PAGE    4096u
+#define PAGE    4096ul
 #define PAGES   4u /* the window covers the middle two */
 
 struct loop {
@@ -26,7 +26,7 @@ struct loop {
 	uint64_t posted;
 };
 
-static uint8_t byte_at(unsigned i)
+static uint8_t byte_at(size_t i)
 {
 	return (uint8_t)(i * 7 + 1);
 }

@@ -355,6 +355,7 @@ int rv_client_ask_owner(struct rv_client *c, uint8_t op, const struct rv_ref *re
 		if (rc)
 			rv_client_end_failed(c, call, rc);
 	} while (rc == -EHOSTUNREACH && ++i < nr);
+	/* cppcheck-suppress uninitvar ; the loop has run once */
 	if (!rc)
 		*out = call;
 	return rc;

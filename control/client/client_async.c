@@ -57,6 +57,7 @@ static int due_add(struct rv_async_set *s, struct rv_async *a)
 		return 0;
 	if (s->due_nr == s->due_cap) {
 		size_t cap = s->due_cap ? 2 * s->due_cap : 64;
+		/* NOLINTNEXTLINE(bugprone-sizeof-expression): it holds pointers */
 		struct rv_async **more = realloc(s->due, cap * sizeof(*more));
 
 		if (!more)
@@ -385,6 +386,7 @@ void rv_async_fini(struct rv_client *c)
 	pthread_mutex_unlock(&s->lock);
 	inside = c;
 	while (!rv_list_empty(&s->live))
+		/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): what was freed is off the list */
 		rv_async_end(RV_LIST_ENTRY(s->live.next, struct rv_async, link),
 			     rv_client_fail(-ECANCELED, "the session was closed"));
 	inside = NULL;

@@ -21,6 +21,7 @@ struct many {
 
 static struct rv_ref ref_at(const struct many *m, size_t i)
 {
+	/* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): many_check(), for rv_client_fail() never returns 0 */
 	return m->refs ? m->refs[i] : rv_client_ref(m->handles[i]);
 }
 

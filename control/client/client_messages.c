@@ -194,6 +194,7 @@ int rv_handle_serve(struct rv_client *c, const char *name, rv_handler_fn *fn, vo
 	else if (!(h = calloc(1, sizeof(*h))) || start_thread(c))
 		rc = rv_client_no_memory();
 	if (!rc) {
+		/* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): its name is checked, rv_client_fail() never returns 0 */
 		strcpy(h->name, name);
 		h->fn = fn;
 		h->user = user;

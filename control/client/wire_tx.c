@@ -32,11 +32,13 @@ struct rv_tx_frame *rv_tx_frame_new(uint8_t op, const struct rv_local_req *rq, c
 
 void rv_tx_frame_free(struct rv_tx_frame *f)
 {
-	if (!f)
-		return;
-	rv_tx_frame_free(f->next);
-	free(f->own);
-	free(f);
+	while (f) {
+		struct rv_tx_frame *next = f->next;
+
+		free(f->own);
+		free(f);
+		f = next;
+	}
 }
 
 void rv_tx_init(struct rv_tx *tx, int fd, const struct rv_tx_ops *ops, void *user)
@@ -181,6 +183,7 @@ static int flush(struct rv_tx *tx)
 	while (!rc && !rv_list_empty(&tx->queue)) {
 		struct rv_tx_frame *f = RV_LIST_ENTRY(tx->queue.next, struct rv_tx_frame, link);
 
+		/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): what was freed is off the list */
 		rc = push(tx, f);
 		if (rc)
 			break;

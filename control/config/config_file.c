@@ -177,7 +177,7 @@ static char *next_line(char *str, int num, void *stream)
 		return NULL;
 	len = rv_min_u64((uint64_t)raw, sizeof(line) - 1);
 	line[len] = '\0';
-	if (r->at.line++ == 0 && strncmp(line, "\xef\xbb\xbf", 3) == 0) {
+	if (r->at.line++ == 0 && len >= 3 && memcmp(line, "\xef\xbb\xbf", 3) == 0) {
 		text += 3;
 		len -= 3;
 	}

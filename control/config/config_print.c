@@ -99,6 +99,7 @@ static void print_values(const struct rv_opt *o, FILE *to)
 	if (o->type == RV_OPT_SIZE || o->type == RV_OPT_NS) {
 		(o->type == RV_OPT_NS ? rv_config_format_ns : rv_config_format_size)(o->lo, lo);
 		(o->type == RV_OPT_NS ? rv_config_format_ns : rv_config_format_size)(o->hi, hi);
+		/* cppcheck-suppress uninitvar ; both are written by the call through a pointer */
 		fprintf(to, "    values: %s to %s", o->lo ? lo : "0", hi);
 	} else if (o->type == RV_OPT_U32) {
 		fprintf(to, "    values: %" PRIu64 " to %" PRIu64, o->lo, o->hi);

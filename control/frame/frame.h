@@ -80,6 +80,7 @@ static inline struct rv_msg_id rv_msg_id_make(uint64_t worker, uint16_t slot, ui
 	rv_put_le(&w, worker, 8);
 	rv_put_le(&w, slot, 2);
 	rv_put_le(&w, generation, 6);
+	/* cppcheck-suppress uninitvar ; it is written through w */
 	return id;
 }
 

@@ -317,8 +317,8 @@ static void put_operations(const struct rv_engines *set, struct rv_json_out *o)
 	for (unsigned op = 0; op < RV_OPERATIONS; op++) {
 		rv_json_out_key(o, rv_operation_name((enum rv_operation)op));
 		rv_json_out_object(o);
-		put(o, "ok", RV_ENGINES_SUM_AT(set, stats.operation, op * 2));
-		put(o, "error", RV_ENGINES_SUM_AT(set, stats.operation, op * 2 + 1));
+		put(o, "ok", RV_ENGINES_SUM_AT(set, stats.operation, 2ul * op));
+		put(o, "error", RV_ENGINES_SUM_AT(set, stats.operation, 2ul * op + 1));
 		rv_json_out_object_end(o);
 	}
 	rv_json_out_object_end(o);

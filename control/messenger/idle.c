@@ -178,6 +178,7 @@ void rv_messenger_on_idle(void *user, struct rv_carrier *c, uint64_t worker)
 	bool by_tcp = p && p->host[0] && !(r && r->control && r->control->datagram);
 
 	if (!p || m->stopped || rv_messenger_is_draining(m))
+		/* NOLINTNEXTLINE(bugprone-branch-clone): the order of the questions matters */
 		keep(m, core, worker);
 	else if (!is_shared(m, p, core))
 		let_go(m, core, worker);

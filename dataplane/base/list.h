@@ -52,6 +52,7 @@ static inline struct rv_list *rv_list_pop(struct rv_list *head)
 
 	if (n == head)
 		return NULL;
+	/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): what was freed is off the list */
 	rv_list_del(n);
 	return n;
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dataplane/base/check.h"
 #include "dataplane/base/units.h"
 
 /* Both lists hang in the memory itself: a free record's, and a chunk's first 16 bytes. */
@@ -41,6 +42,7 @@ static int grow(struct rv_slab *s)
 {
 	char *c = malloc(HEAD + s->size * s->chunk_nr);
 
+	RV_CHECK(s->chunk_nr > 0);
 	if (!c)
 		return -1;
 	link_to(c, s->chunks);

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "dataplane/base/check.h"
 #include "dataplane/base/clock.h"
 #include "dataplane/base/err.h"
 #include "dataplane/base/hash.h"
@@ -285,6 +286,7 @@ static bool grant_rdma(struct rv_engine *e, struct rv_slot *slot, struct rv_fabr
 	struct rv_msg_acquire *m = (void *)c->body;
 	struct rv_lease *l = rv_lease_mint(slot, m->worker, RV_LEASE_RDMA, RV_MS(timeout_ms(e)));
 
+	RV_CHECK(f);
 	if (!l) {
 		m->rc = -EAGAIN;
 	} else if (!f->exports) {
