@@ -766,6 +766,7 @@ void rv_route_submit(struct rv_messenger *m, struct rv_route *r, struct rv_call 
 		}
 	}
 	if (r->state == RV_ROUTE_UP) {
+		RV_CHECK(r->control);
 		rv_call_transmit(m, c, r->control);
 		return;
 	}
