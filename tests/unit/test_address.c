@@ -86,6 +86,7 @@ static const struct {
 	{"element in a wide form", "81a375647391cf00000000000000ff", 0},
 	{"element in a signed form", "81a375647391d07f", 0},
 	{"int key", "8101c401ff", -EPROTO},
+	{"int key, and another pair", "8201c401ffa3756473c401ff", -EPROTO},
 	{"key that is no UTF-8", "81a1ffc401ff", -EPROTO},
 	{"2^32 - 1 elements", "81a3756473ddffffffff", -EPROTO},
 	{"bin of 2^32 - 1 bytes", "81a3756473c6ffffffff", -EPROTO},
@@ -156,6 +157,14 @@ static const struct {
 	{"port 0", "9195a0a93132372e302e302e310020c0", 0},
 	{"prefix 256", "9195a0a93132372e302e302e31cd15b3cd0100c0", 0},
 	{"empty ip", "9195a0a0cd15b320c0", 0},
+	{"ip with a delete", "9195a0a3317f31cd15b320c0", 0},
+	{"name as a number", "919500a93132372e302e302e31cd15b320c0", 0},
+	{"numa as a str", "9195a0a93132372e302e302e31cd15b320a130", 0},
+	{"numa over 31 bits", "9195a0a93132372e302e302e31cd15b320ceffffffff", 1},
+	{"map form with an int key",
+	 "918500a0a26970a93132372e302e302e31a4706f7274cd15b3aa7072656669785f6c656e20"
+	 "a96e756d615f6e6f6465c0",
+	 0},
 	{"ip with a blank", "9195a0a33120 31cd15b320c0", 0},
 	{"ip as a number", "9195a001cd15b320c0", 0},
 	{"empty list", "90", 0},
@@ -193,6 +202,8 @@ static const struct {
 	{"10.0.0.1:65536", NULL, 0, 0},
 	{"10.0.0.1:7471/", NULL, 0, 0},
 	{"10.0.0.1:-1", NULL, 0, 0},
+	{"10.0.0.1:7a", NULL, 0, 0},
+	{"[::1:7471", NULL, 0, 0},
 	{":7471", NULL, 0, 0},
 	{"::1:7471", NULL, 0, 0},
 	{"[::1]7471", NULL, 0, 0},
@@ -458,6 +469,75 @@ static void msgpack_peer_info_survives_a_round_trip(void **state)
 		assert_int_equal(rv_peer_info_decode_msgpack(in, n, &p), -EPROTO);
 }
 
+static const struct {
+	const char *what;
+	const char *hex;
+	bool taken;
+} peers[] = {
+	{"text form of the instance",
+	 "92 d924 30303131323233332d343435352d343637372d383839392d616162626363646465656666 c40180",
+	 true},
+	{"text that is no instance", "92 a3616263 c40180", false},
+	{"instance of 15 bytes", "92 c40f 00112233445546778899aabbccddee c40180", false},
+	{"instance as a number", "92 05 c40180", false},
+	{"address as a number", "92 c410 00112233445546778899aabbccddeeff 05", false},
+	{"one field", "91 c410 00112233445546778899aabbccddeeff", false},
+};
+
+static void odd_peer_infos_are_taken_or_refused(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < RV_ARRAY_NR(peers); i++) {
+		struct rv_peer_info p;
+		uint8_t in[64];
+		int rc =
+			rv_peer_info_decode_msgpack(in, from_hex(peers[i].hex, in, sizeof(in)), &p);
+
+		if (rc != (peers[i].taken ? 0 : -EPROTO))
+			fail_msg("%s: %d", peers[i].what, rc);
+		if (!rc)
+			rv_peer_info_fini(&p);
+	}
+}
+
+static void a_host_of_255_characters_is_the_longest(void **state)
+{
+	(void)state;
+	for (size_t len = 254; len <= 257; len++) {
+		uint8_t value[320];
+		struct rv_writer w = rv_writer(value, sizeof(value));
+
+		rv_put_bytes(&w, "\x91\x95\xa0\xda", 4);
+		rv_put_be(&w, len, 2);
+		for (size_t i = 0; i < len; i++)
+			rv_put_u8(&w, '1');
+		rv_put_bytes(&w, "\xcd\x15\xb3\x20\xc0", 5);
+		assert_int_equal(decode_value("tcp", value, w.len, 2), 0);
+		assert_int_equal(addr.tcp_nr, len < RV_ADDRESS_HOST_MAX);
+	}
+}
+
+static void what_has_no_room_is_not_encoded(void **state)
+{
+	static struct rv_address a;
+	uint8_t out[64];
+	struct rv_writer w = rv_writer(out, sizeof(out));
+	struct rv_peer_info p = {.address = out, .address_len = sizeof(out)};
+
+	(void)state;
+	a.tcp_nr = RV_ADDRESS_TCP_MAX + 1;
+	assert_int_equal(rv_address_encode(&w, &a), -EINVAL);
+	a = (struct rv_address){.verbs_len = RV_ADDRESS_VERBS_MAX + 1};
+	assert_int_equal(rv_address_encode(&w, &a), -EINVAL);
+	a = (struct rv_address){.has_ucx = true};
+	assert_int_equal(rv_address_encode(&w, &a), -EINVAL);
+	a.ucx.worker_addr_len = RV_ADDRESS_UCX_MAX + 1;
+	assert_int_equal(rv_address_encode(&w, &a), -EINVAL);
+	assert_int_equal(w.len, 0);
+	w = rv_writer(out, 8);
+	assert_int_equal(rv_peer_info_encode_msgpack(&w, &p), -ENOSPC);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -478,6 +558,9 @@ int main(void)
 		cmocka_unit_test(our_own_key_may_grow_and_may_be_broken),
 		cmocka_unit_test(of_two_equal_keys_the_last_counts),
 		cmocka_unit_test(msgpack_peer_info_survives_a_round_trip),
+		cmocka_unit_test(odd_peer_infos_are_taken_or_refused),
+		cmocka_unit_test(a_host_of_255_characters_is_the_longest),
+		cmocka_unit_test(what_has_no_room_is_not_encoded),
 	};
 
 	return cmocka_run_group_tests_name("address", tests, NULL, NULL);

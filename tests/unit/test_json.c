@@ -26,6 +26,7 @@ static const struct {
 	{"7", true},
 	{"0", true},
 	{"-1.5e3", true},
+	{"1E3", true},
 	{"\"\\u00e9\\n\"", true},
 	{"18446744073709551615", true},
 	{"-9223372036854775808", true},
@@ -211,6 +212,46 @@ static void a_tree_can_be_looked_at(void **state)
 	rv_json_free(NULL);
 }
 
+static int stop_at_b(void *user, const char *key, const struct rv_json *member)
+{
+	(void)member;
+	++*(unsigned *)user;
+	return strcmp(key, "b") == 0 ? -ECANCELED : 0;
+}
+
+static void what_is_of_another_kind_is_refused(void **state)
+{
+	static const char text[] = "{\"a\":1,\"b\":\"x\",\"c\":[1]}";
+	struct rv_json *doc;
+	unsigned n = 0;
+	uint64_t u = 7;
+	double d = 7;
+	bool yes = true;
+	size_t len = 7;
+
+	(void)state;
+	assert_int_equal(rv_json_parse(text, strlen(text), &doc, NULL), 0);
+	assert_int_equal(rv_json_each(doc, stop_at_b, &n), -ECANCELED);
+	assert_int_equal(n, 2);
+	assert_int_equal(rv_json_each(rv_json_get(doc, "c"), stop_at_b, &n), 0);
+	assert_int_equal(rv_json_each(NULL, stop_at_b, &n), 0);
+	assert_int_equal(n, 2);
+	assert_int_equal(rv_json_double(rv_json_get(doc, "b"), &d), -EPROTO);
+	assert_int_equal(rv_json_double(rv_json_get(doc, "a"), &d), 0);
+	assert_true(d == 1);
+	assert_int_equal(rv_json_uint(rv_json_get(doc, "b"), 9, &u), -EPROTO);
+	assert_int_equal(rv_json_uint(NULL, 9, &u), -EPROTO);
+	assert_int_equal(rv_json_bool(rv_json_get(doc, "a"), &yes), -EPROTO);
+	assert_null(rv_json_text(rv_json_get(doc, "a"), &len));
+	assert_null(rv_json_get(NULL, "a"));
+	assert_null(rv_json_at(NULL, 0));
+	assert_null(rv_json_at(rv_json_get(doc, "c"), 1));
+	assert_int_equal(rv_json_nr(NULL), 0);
+	assert_int_equal(u, 7);
+	assert_int_equal(len, 7);
+	rv_json_free(doc);
+}
+
 static void what_is_written_reads_back(void **state)
 {
 	static const char want[] =
@@ -319,6 +360,7 @@ int main(void)
 		cmocka_unit_test(the_depth_is_bounded),
 		cmocka_unit_test(integers_are_exact_or_refused),
 		cmocka_unit_test(a_tree_can_be_looked_at),
+		cmocka_unit_test(what_is_of_another_kind_is_refused),
 		cmocka_unit_test(what_is_written_reads_back),
 		cmocka_unit_test(uuids_are_taken_or_refused),
 		cmocka_unit_test(a_worker_id_is_the_hash_of_its_uuid),

@@ -103,6 +103,7 @@ static void every_verdict_has_a_name(void **state)
 	(void)state;
 	for (unsigned i = 0; i < RV_RKEY_VERDICT_NR; i++)
 		assert_string_not_equal(rv_rkey_verdict_name((enum rv_rkey_verdict)i), "unknown");
+	assert_string_equal(rv_rkey_verdict_name(RV_RKEY_VERDICT_NR), "unknown");
 }
 
 int main(void)
