@@ -168,7 +168,8 @@ def storm(mode, seconds=4):
         assert dials <= 12 + seconds, "%d dials in %s s" % (dials, seconds)
         assert len(b.text()) - log < 100 * 1024 * seconds / 60, b.text()[log:log + 2000]
         assert b.fds() <= fds, (fds, b.fds())
-        assert grew < 1024 * (8 if SLOW > 1 else 1), "%d KiB more in the second half, of %d before" % (grew, rss)
+        # A sanitizer keeps freed memory for a while; what is never freed it finds by itself.
+        assert SLOW > 1 or grew < 1024, "%d KiB more in the second half, of %d before" % (grew, rss)
         gate.set(FORWARD)
         ok = callers.ok
 
