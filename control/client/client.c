@@ -4,8 +4,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -50,34 +50,39 @@ int rv_client_no_memory(void)
 	return rv_client_fail(-ENOMEM, "out of memory");
 }
 
-pid_t rv_client_pid(void)
+/* A word that is 0 in a child. @return NULL: there is none to be had */
+static _Atomic pid_t *wiped_on_fork(void)
 {
 	static _Atomic(_Atomic pid_t *) page;
 	_Atomic pid_t *own, *p = atomic_load_explicit(&page, memory_order_acquire);
-	pid_t pid;
-	size_t len = (size_t)sysconf(_SC_PAGESIZE);
+	size_t len;
 
-	if (!p) {
-		own = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-		if (own == MAP_FAILED)
-			return getpid();
-		if (madvise(own, len, MADV_WIPEONFORK)) {
-			munmap(own, len);
-			return getpid();
-		}
-		/* release: pairs with the acquire above; the page is empty until somebody asks. */
-		if (atomic_compare_exchange_strong_explicit(&page, &p, own, memory_order_release,
-							    memory_order_acquire))
-			p = own;
-		else
-			munmap(own, len);
-	}
+	if (p)
+		return p;
+	len = (size_t)sysconf(_SC_PAGESIZE);
+	own = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (own == MAP_FAILED)
+		return NULL;
+	/* release: pairs with the acquire above; the page is empty until somebody asks. */
+	if (madvise(own, len, MADV_WIPEONFORK) == 0 &&
+	    atomic_compare_exchange_strong_explicit(&page, &p, own, memory_order_release,
+						    memory_order_acquire))
+		return own;
+	munmap(own, len);
+	return p; /* another thread's, which was quicker */
+}
+
+pid_t rv_client_pid(void)
+{
+	_Atomic pid_t *kept = wiped_on_fork();
+	pid_t pid = kept ? atomic_load_explicit(kept, memory_order_relaxed) : 0;
+
+	if (pid)
+		return pid;
+	pid = getpid();
 	/* relaxed: whoever finds nothing there writes the same number. */
-	pid = atomic_load_explicit(p, memory_order_relaxed);
-	if (!pid) {
-		pid = getpid();
-		atomic_store_explicit(p, pid, memory_order_relaxed);
-	}
+	if (kept)
+		atomic_store_explicit(kept, pid, memory_order_relaxed);
 	return pid;
 }
 

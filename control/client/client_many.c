@@ -38,51 +38,49 @@ static bool same_place(const struct rv_ref *a, const struct rv_ref *b)
 	       strcmp(a->host, b->host) == 0;
 }
 
-/* The calls from @i on that go to one owner: at most @max. @return how many; one that failed is the last of them */
-static size_t make_calls(struct many *m, size_t i, size_t max, struct rv_result *res, size_t *good)
+/* The calls from @i on that go to one owner, at most @max. @return how many; if one could not be made it is the last */
+static size_t make_calls(struct many *m, size_t i, size_t max, struct rv_result *res)
 {
 	char literal[RV_LITERALS][RV_LITERAL_MAX];
 	struct rv_local_req like = rv_client_get_like(m->opts);
-	struct rv_ref first = ref_at(m, i);
+	struct rv_ref first = ref_at(m, i), ref = first;
 	int rc = rv_client_addresses(m->c, &first, literal);
+	size_t nr = 0;
 
-	for (*good = 0; *good < max; (*good)++) {
-		size_t at = i + *good;
-		struct rv_ref ref = ref_at(m, at);
-		struct rv_call *call;
+	do {
+		size_t at = i + nr++;
+		struct rv_call *call = rc < 0 ? NULL
+					      : rv_client_call_at(RV_LOCAL_GET, &ref,
+								  rc ? literal[0] : NULL, &like);
 
-		if (!same_place(&first, &ref))
-			return *good;
-		m->call[at % MANY_WINDOW] = NULL;
-		if (rc < 0) {
-			many_failed(&res[at], rc);
-			return *good + 1;
-		}
-		call = rv_client_call_at(RV_LOCAL_GET, &ref, rc ? literal[0] : NULL, &like);
+		m->call[at % MANY_WINDOW] = call;
 		if (!call) {
-			many_failed(&res[at], -ENOMEM);
-			return *good + 1;
+			many_failed(&res[at], rc < 0 ? rc : -ENOMEM);
+			break;
 		}
 		call->rq.timeout_ns = rv_budget_left_ns(&m->b);
-		m->call[at % MANY_WINDOW] = call;
-	}
-	return *good;
+		if (nr < max)
+			ref = ref_at(m, i + nr);
+	} while (nr < max && same_place(&first, &ref));
+	return nr;
 }
 
 /* @return how many were begun: at least one, at most @max */
 static size_t many_start(struct many *m, size_t i, size_t max, struct rv_result *res)
 {
 	struct rv_call *calls[MANY_WINDOW];
-	size_t good, nr = make_calls(m, i, m->c->takes_many ? max : 1, res, &good);
+	size_t made = 0, nr = make_calls(m, i, m->c->takes_many ? max : 1, res);
 	int rc = 0;
 
-	for (size_t k = 0; k < good; k++)
-		calls[k] = m->call[(i + k) % MANY_WINDOW];
-	if (good == 1)
+	while (made < nr && m->call[(i + made) % MANY_WINDOW]) {
+		calls[made] = m->call[(i + made) % MANY_WINDOW];
+		made++;
+	}
+	if (made == 1)
 		rc = rv_wire_send(&m->c->wire, calls[0], NULL, 0, m->b.deadline_ns);
-	else if (good)
-		rc = rv_wire_send_many(&m->c->wire, calls, good, m->b.deadline_ns);
-	for (size_t k = 0; k < good && rc; k++) {
+	else if (made)
+		rc = rv_wire_send_many(&m->c->wire, calls, made, m->b.deadline_ns);
+	for (size_t k = 0; k < made && rc; k++) {
 		many_failed(&res[i + k], rv_client_end_failed(m->c, calls[k], rc));
 		m->call[(i + k) % MANY_WINDOW] = NULL;
 	}

@@ -55,7 +55,6 @@ void rv_session_end_leases(struct session *s)
 		}
 	}
 	rv_map64_fini(&s->leases);
-	s->leases = (struct rv_map64){0};
 }
 
 /* GET */
@@ -132,17 +131,17 @@ static void got(struct rv_port *port, struct rv_cell *c)
 		 : m.took == RV_PATH_CHUNKED
 			 ? "chunked tcp"
 			 : s->local->conf.path_name(s->local->conf.user, m.fabric));
-	if (b) {
-		b->view = true;
-		rep.token = b->token;
-	}
 	if (!b) {
 		rv_session_reply(s, &rep, p->op, NULL, 0, -1);
-	} else if (rv_session_show(s, &rep, p->op, b)) {
-		if (m.lease_id)
-			rv_local_detach(s->local, m.handle, m.lease_id);
-		rv_pending_refuse(p, -EMFILE, RV_SESSION_NO_FD);
-		return;
+	} else {
+		b->view = true;
+		rep.token = b->token;
+		if (rv_session_show(s, &rep, p->op, b)) {
+			if (m.lease_id)
+				rv_local_detach(s->local, m.handle, m.lease_id);
+			rv_pending_refuse(p, -EMFILE, RV_SESSION_NO_FD);
+			return;
+		}
 	}
 	if (m.lease_id && !(p->rq.flags & RV_LOCAL_KEEP))
 		lease_add(s, m.handle, m.lease_id);

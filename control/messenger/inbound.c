@@ -320,12 +320,7 @@ static void run_acquire(struct rv_messenger *m, const struct request *rq, const 
 static void run_get(struct rv_messenger *m, const struct request *rq, const uint8_t *body,
 		    size_t len)
 {
-	uint64_t bytes_max = 0, ends = 0;
-
-	if (!rq->link->datagram)
-		rv_headers_find_u64(rq->headers, rq->headers_len, RV_HEADER_BYTES, &bytes_max);
-	rv_headers_find_u64(rq->headers, rq->headers_len, RV_HEADER_ENDS, &ends);
-	acquire(m, rq, body, len, bytes_max, ends != 0);
+	acquire(m, rq, body, len, rq->link->datagram ? 0 : rq->bytes_max, rq->ends != 0);
 }
 
 /* _rv_lease_renew, _rv_detach, _rv_release */
@@ -662,9 +657,7 @@ void rv_inbound_message(struct rv_messenger *m, struct rv_mlink *l, const struct
 	rq = (struct request){.link = l,
 			      .id = h.id,
 			      .kind = h.kind,
-			      .arrival_ns = m->reactor->conf.clock(),
-			      .headers = h.headers,
-			      .headers_len = h.headers_len};
+			      .arrival_ns = m->reactor->conf.clock()};
 	hd = find_handler(&h);
 	if (rv_messenger_is_draining(m) && !(hd && hd->while_draining)) {
 		refuse(l, &h, f);
@@ -689,6 +682,8 @@ void rv_inbound_message(struct rv_messenger *m, struct rv_mlink *l, const struct
 		return;
 	}
 	rv_headers_find_ms(h.headers, h.headers_len, RV_HEADER_LEASE_MS, &rq.lease_ms);
+	rv_headers_find_u64(h.headers, h.headers_len, RV_HEADER_BYTES, &rq.bytes_max);
+	rv_headers_find_u64(h.headers, h.headers_len, RV_HEADER_ENDS, &rq.ends);
 	hd->run(m, &rq, f->payload, f->payload_len);
 }
 

@@ -19,9 +19,9 @@ struct request {
 	struct rv_msg_id id;
 	enum rv_call_kind kind;
 	uint64_t arrival_ns;
-	uint64_t lease_ms;      /* `_rv_lease_ms`; 0: none */
-	const uint8_t *headers; /* only until its handler returns */
-	size_t headers_len;
+	uint64_t lease_ms;  /* `_rv_lease_ms`; 0: none */
+	uint64_t bytes_max; /* `_rvd_bytes`, and */
+	uint64_t ends;      /* `_rvd_ends`; 0: not said. RV_GET looks at them */
 };
 
 /* answers.c. What is passed is copied before they return, but for the body of rv_answer_response() with a @sent. */

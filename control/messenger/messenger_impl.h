@@ -118,22 +118,30 @@ struct rv_messenger {
 };
 
 /* links.c */
+/** @param link  NULL: the caller dials it @return NULL without memory */
+struct rv_mlink *rv_mlink_new(struct rv_messenger *m, struct rv_link *link);
 void rv_mlink_hold(struct rv_mlink *l);
 void rv_mlink_drop(struct rv_mlink *l);
+/** Nothing is sent on it from now on; a datagram link's peer may be reached anew. */
+void rv_mlink_close(struct rv_mlink *l, int rc);
 /** The datagram link to a peer, made if there is none. @return NULL: no such way to it */
 struct rv_mlink *rv_mlink_reach(struct rv_messenger *m, uint64_t worker);
 /** The next datagram link to a peer is made anew, in the incarnation it is told. */
 void rv_mlink_renew(struct rv_messenger *m, uint64_t worker);
 /** One request of this link was answered: perhaps it may read again. */
 void rv_mlink_request_done(struct rv_mlink *l);
+/** Encode @c and put it on @l. */
+void rv_call_transmit(struct rv_messenger *m, struct rv_call *c, struct rv_mlink *l);
+/** Fail a call; if its payload is arriving, once the place is given up. */
+void rv_messenger_end_call(struct rv_messenger *m, struct rv_call *c, int rc);
+
+/* routes.c */
 /** The peer's route, made if there is none. @return NULL without memory */
 struct rv_route *rv_route_of(struct rv_messenger *m, struct rv_peer *p);
 /** Encode `_hello` to the peer of c->route, in the incarnation it is told. */
 int rv_hello_encode(struct rv_call *c, struct rv_request_header *h, struct rv_writer *body);
 /** Send @c now, or when the route is up. */
 void rv_route_submit(struct rv_messenger *m, struct rv_route *r, struct rv_call *c);
-/** Encode @c and put it on @l. */
-void rv_call_transmit(struct rv_messenger *m, struct rv_call *c, struct rv_mlink *l);
 /**
  * Put a frame that answers a peer on the way to it, by its route.
  *
@@ -142,13 +150,19 @@ void rv_call_transmit(struct rv_messenger *m, struct rv_call *c, struct rv_mlink
  */
 int rv_route_answer(struct rv_messenger *m, uint64_t worker, unsigned type, const void *header,
 		    size_t header_len, const void *body, size_t len, rv_call_fn *done);
-/** Fail a call; if its payload is arriving, once the place is given up. */
-void rv_messenger_end_call(struct rv_messenger *m, struct rv_call *c, int rc);
+/** Why a route is down, in words. */
+void rv_route_why(const struct rv_route *r, int rc, char *out, size_t cap);
+/** It is connected: the route goes on with it. */
+void rv_route_link_up(struct rv_messenger *m, struct rv_mlink *l);
+/** It is gone: calls that may be asked again elsewhere are the route's once more. */
+void rv_route_take_back(struct rv_mlink *l);
+/** It is gone, and its calls have ended: the route fails, or goes on without its second connection. */
+void rv_route_link_lost(struct rv_messenger *m, struct rv_mlink *l, int rc);
+
+/* tell.c */
 /** Tell every engine what we know of a peer's fabric address. @return false: not all yet; it is tried again */
 bool rv_messenger_tell_fabric(struct rv_messenger *m, struct rv_peer *p);
 void rv_messenger_retell(struct rv_reactor *r, struct rv_task *t);
-/** Why a route is down, in words. */
-void rv_route_why(const struct rv_route *r, int rc, char *out, size_t cap);
 
 /* messenger.c */
 /** The peer's record, made if there is none. @return NULL without memory, or if too many are known */

@@ -29,11 +29,6 @@ static int set_handler(struct rv_request_header *h, enum rv_call_kind kind, cons
 	return 0;
 }
 
-static size_t decimal(char *out, size_t cap, uint64_t n)
-{
-	return (size_t)snprintf(out, cap, "%" PRIu64, n);
-}
-
 static int encode_handle(struct rv_call *c, struct rv_request_header *h, struct rv_writer *body)
 {
 	const struct rv_peer_call *pc = call_of(c);
@@ -43,25 +38,29 @@ static int encode_handle(struct rv_call *c, struct rv_request_header *h, struct 
 	return set_handler(h, RV_CALL_UNARY, pc->op == RV_PEER_REF ? "_rv_ref" : "_rv_metadata");
 }
 
-/* Where a payload may come along, the owner is asked for it by another name, with headers that others do not look at. */
-static const char *ask_for_bytes(struct rv_call *c, const struct rv_peer_call *pc)
+static struct rv_header_pair number(const char *key, char text[24], uint64_t n)
 {
-	char lease_ms[24], bytes[24];
+	return (struct rv_header_pair){key, text, (size_t)snprintf(text, 24, "%" PRIu64, n)};
+}
+
+/* @param bytes  the payload may come along */
+static void put_headers(struct rv_call *c, const struct rv_peer_call *pc, bool bytes)
+{
+	char most[24], lease_ms[24];
 	struct rv_header_pair pair[3];
 	struct rv_writer w = rv_writer(c->headers, sizeof(c->headers));
 	size_t nr = 0;
 
-	pair[nr++] = (struct rv_header_pair){RV_HEADER_BYTES, bytes,
-					     decimal(bytes, sizeof(bytes), pc->bytes_max)};
-	if (pc->ends)
+	if (bytes)
+		pair[nr++] = number(RV_HEADER_BYTES, most, pc->bytes_max);
+	if (bytes && pc->ends)
 		pair[nr++] = (struct rv_header_pair){RV_HEADER_ENDS, "1", 1};
 	if (pc->lease_ms)
-		pair[nr++] =
-			(struct rv_header_pair){RV_HEADER_LEASE_MS, lease_ms,
-						decimal(lease_ms, sizeof(lease_ms), pc->lease_ms)};
+		pair[nr++] = number(RV_HEADER_LEASE_MS, lease_ms, pc->lease_ms);
+	if (!nr)
+		return;
 	RV_CHECK(!rv_headers_encode(&w, pair, nr));
 	c->headers_len = (uint16_t)w.len;
-	return RV_GET;
 }
 
 static int encode_acquire(struct rv_call *c, struct rv_request_header *h, struct rv_writer *body)
@@ -79,7 +78,8 @@ static int encode_acquire(struct rv_call *c, struct rv_request_header *h, struct
 	};
 
 	rv_body_acquire_encode(body, &a);
-	return set_handler(h, RV_CALL_UNARY, bytes ? ask_for_bytes(c, pc) : "_rv_acquire");
+	put_headers(c, pc, bytes);
+	return set_handler(h, RV_CALL_UNARY, bytes ? RV_GET : "_rv_acquire");
 }
 
 static int encode_lease(struct rv_call *c, struct rv_request_header *h, struct rv_writer *body)
@@ -291,16 +291,6 @@ static void refuse(struct rv_messenger *m, struct rv_cell *cell, int rc, const c
 	rv_cell_reply(m->reactor->port, cell);
 }
 
-static void put_lease_ms(struct rv_call *c, uint64_t ms)
-{
-	char text[24];
-	struct rv_header_pair pair = {RV_HEADER_LEASE_MS, text, decimal(text, sizeof(text), ms)};
-	struct rv_writer w = rv_writer(c->headers, sizeof(c->headers));
-
-	if (ms && !rv_headers_encode(&w, &pair, 1))
-		c->headers_len = (uint16_t)w.len;
-}
-
 static void start_plain(struct rv_messenger *m, struct rv_route *r, struct rv_cell *cell)
 {
 	struct rv_peer_call *pc = (void *)cell->body;
@@ -334,7 +324,6 @@ static void start_plain(struct rv_messenger *m, struct rv_route *r, struct rv_ce
 		c->place = pc->bytes_max ? pc->dst : NULL;
 		c->place_len = pc->bytes_max;
 		c->place_upto = true;
-		put_lease_ms(c, pc->lease_ms);
 	}
 	rv_route_submit(m, r, c);
 }

@@ -422,11 +422,12 @@ static bool prepare_rx(struct rv_uring_later *l, bool must)
 	if (c->rx_direct) {
 		io_uring_prep_recv(sqe, c->fd, c->payload + c->got, left, MSG_WAITALL);
 	} else {
-		prepare_msg(c, NULL);
-		if (c->ops->fds)
+		if (c->ops->fds) {
+			prepare_msg(c, NULL);
 			io_uring_prep_recvmsg(sqe, c->fd, &c->rx_msg, MSG_CMSG_CLOEXEC);
-		else
+		} else {
 			io_uring_prep_recv(sqe, c->fd, NULL, RV_URING_BUF_BYTES, 0);
+		}
 		sqe->flags |= IOSQE_BUFFER_SELECT;
 		sqe->buf_group = RV_URING_GROUP;
 	}

@@ -5,7 +5,8 @@
  *
  * Small frames are read through shared buffers. A payload that has a place of its own is received there by
  * single-shot receives; taking the place away cancels the receive, awaits its end and discards the rest.
- * One send is under way at a time and gathers what is queued, up to RV_CONN_SEND_BYTES.
+ * One send is under way at a time and gathers what is queued, up to RV_CONN_SEND_BYTES. Both are the ring's operations, or
+ * plain calls that do not wait while the socket is busy (rv_uring.look_ns).
  *
  * Used for TCP and for the local UNIX socket; they differ in the preamble's version and limits.
  *

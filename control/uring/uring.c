@@ -148,12 +148,12 @@ static struct rv_uring *self(struct rv_poller *p)
 /* Those that look for themselves stay on the list, a few of them. */
 static void prepare_later(struct rv_uring *u, bool must)
 {
-	struct rv_list todo, *it;
+	struct rv_list due, *it;
 	unsigned looking = 0;
 
-	rv_list_init(&todo);
-	rv_list_splice(&todo, &u->later);
-	while ((it = rv_list_pop(&todo))) {
+	rv_list_init(&due);
+	rv_list_splice(&due, &u->later);
+	while ((it = rv_list_pop(&due))) {
 		struct rv_uring_later *l = RV_LIST_ENTRY(it, struct rv_uring_later, link);
 
 		rv_list_init(&l->link);
@@ -166,14 +166,14 @@ static void prepare_later(struct rv_uring *u, bool must)
 
 static unsigned look(struct rv_uring *u)
 {
-	struct rv_list todo, *it;
+	struct rv_list due, *it;
 	unsigned found = 0;
 
 	if (!u->look_ns || rv_list_empty(&u->later))
 		return 0;
-	rv_list_init(&todo);
-	rv_list_splice(&todo, &u->later);
-	while ((it = rv_list_pop(&todo))) {
+	rv_list_init(&due);
+	rv_list_splice(&due, &u->later);
+	while ((it = rv_list_pop(&due))) {
 		struct rv_uring_later *l = RV_LIST_ENTRY(it, struct rv_uring_later, link);
 
 		rv_list_init(&l->link);

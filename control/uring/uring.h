@@ -2,7 +2,8 @@
  * uring.h - one io_uring for one reactor: every socket operation, and the reactor's only sleep.
  *
  * Operations are submitted once a pass and complete through their rv_op's function. Small receives share a
- * ring of provided buffers, so an idle connection costs no buffer.
+ * ring of provided buffers, so an idle connection costs no buffer. A busy socket's owner may make its sends and receives
+ * itself, without the ring (rv_uring_later).
  *
  * @thread owning reactor
  */
