@@ -4,36 +4,13 @@
 #include <errno.h>
 #include <unistd.h>
 
-#include "dataplane/base/units.h"
-#include "dataplane/engine/msg.h"
 #include "dataplane/rendezvous/descriptor.h"
-#include "tests/fake/fake_engine.h"
-#include "tests/unit/exact.h"
 #include "tests/unit/forked.h"
+#include "tests/unit/get_fixture.h"
 
-#define LEN       RV_KIB(200)
-#define ADDR      0x7000000000u
 #define OTHER     99u
-#define LEASE     4711u
-#define LEASE_2   4712u
-#define ALICE     1000u
-#define BOB       1001u
-#define CHUNK     ((uint32_t)RV_KIB(512))
-#define LEASE_MS  400u
 #define DEADLINE  RV_SEC(20)
 #define CALL_TIME RV_SEC(5) /* fake_engine's call_timeout_ns */
-
-static struct fake_engine w;
-static uint8_t remote[LEN];
-
-static void start_with(const struct fake_engine_conf *c)
-{
-	memset(&w, 0, sizeof(w));
-	fake_engine_init(&w, c);
-	for (size_t i = 0; i < sizeof(remote); i++)
-		remote[i] = (uint8_t)(i * 7 + i / 251);
-	fake_fabric_remote(&w.fabric, FAKE_OWNER, ADDR, remote, sizeof(remote));
-}
 
 static int setup(void **state)
 {
@@ -84,41 +61,11 @@ static struct fake_ask *get(enum rv_get_path p)
 	return get_of((struct rv_handle){FAKE_OWNER, 64}, p, fake_now_ns + DEADLINE, ALICE);
 }
 
-static struct rv_msg_get outcome(struct fake_ask *a)
-{
-	struct rv_msg_get m;
-
-	fake_engine_run(&w);
-	assert_true(a->back);
-	m = *(struct rv_msg_get *)fake_ask_body(a);
-	fake_ask_end(&w, a);
-	return m;
-}
-
 static void assert_bytes(const struct rv_msg_get *m, const void *want)
 {
 	assert_int_equal(m->rc, 0);
 	assert_non_null(m->block);
 	assert_memory_equal(rv_block_ptr(m->block), want, m->len);
-}
-
-/* The asker's hold goes back. */
-static void drop(const struct rv_msg_get *m)
-{
-	if (m->block)
-		fake_drop_block(&w, m->block);
-}
-
-static struct rv_peer_call *call(enum rv_peer_op op)
-{
-	fake_engine_run(&w);
-	return fake_calls_need(&w.calls, op);
-}
-
-static void answer(enum rv_peer_op op, int rc)
-{
-	fake_calls_answer(&w.calls, call(op), rc);
-	fake_engine_run(&w);
 }
 
 static void answer_ready(uint64_t lease)

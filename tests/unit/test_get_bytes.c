@@ -2,33 +2,15 @@
 #include "dataplane/engine/get.h"
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "dataplane/base/hash.h"
-#include "dataplane/base/units.h"
-#include "dataplane/engine/msg.h"
-#include "tests/fake/fake_engine.h"
+#include "tests/unit/get_fixture.h"
 
 #define BYTES_MAX ((uint32_t)RV_KIB(64))
-#define LEN       RV_KIB(200)
-#define ADDR      0x7000000000u
-#define LEASE     4711u
-#define LEASE_2   4712u
-#define ALICE     1000u
-#define BOB       1001u
-#define CHUNK     ((uint32_t)RV_KIB(512))
-#define LEASE_MS  400u
 #define DEADLINE  RV_SEC(20)
 #define SESSION   5u
 #define OFF       4097u
 #define UNTOUCHED 0x5a
-
-static struct fake_engine w;
-static uint8_t remote[LEN];
 
 static struct rv_msg_get request(void)
 {
@@ -40,14 +22,6 @@ static struct rv_msg_get request(void)
 				   .rc = 1};
 }
 
-static struct fake_ask *start(const struct rv_msg_get *m)
-{
-	struct fake_ask *a = fake_ask_start(&w, rv_engine_run_get, m, sizeof(*m));
-
-	fake_engine_run(&w);
-	return a;
-}
-
 static struct fake_ask *get(enum rv_get_path path, enum rv_get_then then)
 {
 	struct rv_msg_get m = request();
@@ -55,35 +29,6 @@ static struct fake_ask *get(enum rv_get_path path, enum rv_get_then then)
 	m.path = path;
 	m.then = then;
 	return start(&m);
-}
-
-static struct rv_msg_get outcome(struct fake_ask *a)
-{
-	struct rv_msg_get m;
-
-	fake_engine_run(&w);
-	assert_true(a->back);
-	m = *(struct rv_msg_get *)fake_ask_body(a);
-	fake_ask_end(&w, a);
-	return m;
-}
-
-static void drop(const struct rv_msg_get *m)
-{
-	if (m->block)
-		fake_drop_block(&w, m->block);
-}
-
-static struct rv_peer_call *call(enum rv_peer_op op)
-{
-	fake_engine_run(&w);
-	return fake_calls_need(&w.calls, op);
-}
-
-static void answer(enum rv_peer_op op, int rc)
-{
-	fake_calls_answer(&w.calls, call(op), rc);
-	fake_engine_run(&w);
 }
 
 static void answer_ready(uint64_t lease, uint64_t len)
@@ -172,11 +117,7 @@ static void warm(void)
 static int setup_cold(void **state)
 {
 	(void)state;
-	memset(&w, 0, sizeof(w));
-	fake_engine_init(&w, &(struct fake_engine_conf){.bytes_max = BYTES_MAX});
-	for (size_t i = 0; i < sizeof(remote); i++)
-		remote[i] = (uint8_t)(i * 7 + i / 251);
-	fake_fabric_remote(&w.fabric, FAKE_OWNER, ADDR, remote, sizeof(remote));
+	start_with(&(struct fake_engine_conf){.bytes_max = BYTES_MAX});
 	return 0;
 }
 

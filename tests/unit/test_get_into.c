@@ -2,32 +2,15 @@
 #include "dataplane/engine/get.h"
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "dataplane/base/hash.h"
-#include "dataplane/base/units.h"
-#include "dataplane/engine/msg.h"
-#include "tests/fake/fake_engine.h"
+#include "tests/unit/get_fixture.h"
 
-#define LEN       RV_KIB(200)
 #define ROOM      RV_KIB(300)
 #define OFF       4097u
-#define ADDR      0x7000000000u
-#define LEASE     4711u
-#define LEASE_2   4712u
-#define ALICE     1000u
-#define BOB       1001u
-#define CHUNK     ((uint32_t)RV_KIB(512))
-#define LEASE_MS  400u
 #define SESSION   5u
 #define UNTOUCHED 0x5a
 
-static struct fake_engine w;
-static uint8_t remote[LEN];
 static struct rv_block *buffer;
 static uint64_t off; /* where in it */
 
@@ -47,11 +30,7 @@ static struct rv_block *session_block(uint64_t len, bool plain)
 static int setup(void **state)
 {
 	(void)state;
-	memset(&w, 0, sizeof(w));
-	fake_engine_init(&w, &(struct fake_engine_conf){0});
-	for (size_t i = 0; i < sizeof(remote); i++)
-		remote[i] = (uint8_t)(i * 7 + i / 251);
-	fake_fabric_remote(&w.fabric, FAKE_OWNER, ADDR, remote, sizeof(remote));
+	start_with(&(struct fake_engine_conf){0});
 	buffer = session_block(OFF + ROOM, false);
 	off = OFF;
 	return 0;
@@ -89,29 +68,6 @@ static struct fake_ask *get_of(struct rv_handle h, enum rv_get_path p, uint64_t 
 static struct fake_ask *get(enum rv_get_path p)
 {
 	return get_of((struct rv_handle){FAKE_OWNER, 64}, p, ROOM);
-}
-
-static struct rv_msg_get outcome(struct fake_ask *a)
-{
-	struct rv_msg_get m;
-
-	fake_engine_run(&w);
-	assert_true(a->back);
-	m = *(struct rv_msg_get *)fake_ask_body(a);
-	fake_ask_end(&w, a);
-	return m;
-}
-
-static struct rv_peer_call *call(enum rv_peer_op op)
-{
-	fake_engine_run(&w);
-	return fake_calls_need(&w.calls, op);
-}
-
-static void answer(enum rv_peer_op op, int rc)
-{
-	fake_calls_answer(&w.calls, call(op), rc);
-	fake_engine_run(&w);
 }
 
 static void answer_ready(uint64_t lease)
