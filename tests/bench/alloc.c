@@ -11,11 +11,10 @@
  */
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
 
 #include "dataplane/base/units.h"
 #include "dataplane/mem/offset_alloc.h"
+#include "tests/bench/measure.h"
 
 #define ARENA_GR ((uint32_t)(RV_GIB(1) / RV_GRANULE))
 #define BLOCKS   65536
@@ -45,14 +44,6 @@ static uint32_t random_size_gr(void)
 	uint32_t gr = 1u << random_u64() % 9;
 
 	return gr + (uint32_t)(random_u64() % gr);
-}
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
 /* @return whether it could be had */
@@ -97,13 +88,6 @@ static void put_back(const struct block *freed, unsigned nr)
 	}
 }
 
-static int by_size(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 /* The median over batches of one free and one alloc, without the choosing of which. */
 static double pair_ns(double share)
 {
@@ -133,7 +117,7 @@ static double pair_ns(double share)
 		batch_ns[round] = (double)(now_ns() - began) / nr;
 		put_back(freed, nr);
 	}
-	qsort(batch_ns, ROUNDS, sizeof(batch_ns[0]), by_size);
+	sort_times(batch_ns, ROUNDS);
 	return batch_ns[ROUNDS / 2];
 }
 

@@ -16,8 +16,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "tests/bench/measure.h"
 
 #define CONNECTIONS 64
 #define ROOM        (64u << 20)
@@ -45,14 +46,6 @@ static _Noreturn void die(const char *what)
 {
 	fprintf(stderr, "delay: %s: %s\n", what, strerrordesc_np(errno));
 	exit(1);
-}
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
 static void take(struct way *w)
@@ -135,20 +128,16 @@ static void accept_one(int listener, uint16_t target)
 
 int main(int argc, char **argv)
 {
-	struct sockaddr_in sa = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	socklen_t len = sizeof(sa);
-	int l = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	int l;
 
 	if (argc != 3) {
 		fputs("usage: delay TARGET_PORT USEC\n", stderr);
 		return 2;
 	}
 	delay_ns = strtoull(argv[2], NULL, 10) * 1000;
-	if (l < 0 || bind(l, (struct sockaddr *)&sa, sizeof(sa)) || listen(l, 16) ||
-	    getsockname(l, (struct sockaddr *)&sa, &len))
+	l = listen_and_say("127.0.0.1", SOCK_NONBLOCK);
+	if (l < 0)
 		die("listen");
-	printf("%u\n", ntohs(sa.sin_port));
-	fflush(stdout);
 	for (;;) {
 		uint64_t now;
 

@@ -21,8 +21,9 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "tests/bench/measure.h"
 
 #define PIECE (256u << 10)
 
@@ -32,14 +33,6 @@ static _Noreturn void die(const char *what)
 {
 	fprintf(stderr, "plain: %s: %s\n", what, strerror(errno));
 	exit(1);
-}
-
-static double now_usec(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
 }
 
 static double cpu_seconds(void)
@@ -114,15 +107,10 @@ static void no_delay(int fd)
 /* Print the port and wait for the one client. */
 static int one_client(void)
 {
-	struct sockaddr_in sa = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	socklen_t len = sizeof(sa);
-	int l = socket(AF_INET, SOCK_STREAM, 0), fd;
+	int l = listen_and_say("127.0.0.1", 0), fd;
 
-	if (l < 0 || bind(l, (struct sockaddr *)&sa, sizeof(sa)) || listen(l, 1) ||
-	    getsockname(l, (struct sockaddr *)&sa, &len))
+	if (l < 0)
 		die("listen");
-	printf("%u\n", ntohs(sa.sin_port));
-	fflush(stdout);
 	fd = accept(l, NULL, NULL);
 	if (fd < 0)
 		die("accept");
@@ -200,13 +188,6 @@ static double their_cpu(int fd)
 	return cpu;
 }
 
-static int by_size(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 static int get(char **argv)
 {
 	uint64_t size = strtoull(argv[4], NULL, 10), nr = strtoull(argv[5], NULL, 10);
@@ -231,7 +212,7 @@ static int get(char **argv)
 		usec[i] = now_usec() - began;
 	}
 	cpu = cpu_seconds() + their_cpu(fd) - cpu;
-	qsort(usec + 1, nr, sizeof(*usec), by_size);
+	sort_times(usec + 1, nr);
 	printf("usec %.2f %.2f %.2f cpu %.6f\n", usec[1 + nr / 2], usec[1], usec[nr], cpu);
 	return 0;
 }

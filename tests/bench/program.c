@@ -22,10 +22,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "control/client/rv.h"
+#include "tests/bench/measure.h"
 
 #define MANY     256u
 #define MANY_LEN 1024u
@@ -43,24 +43,9 @@ static void must(const char *what, int rc)
 		die(what, rc);
 }
 
-static double now_usec(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
-
-static int by_size(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 static void report(const char *what, double *usec, size_t nr)
 {
-	qsort(usec, nr, sizeof(*usec), by_size);
+	sort_times(usec, nr);
 	printf("%s %.2f %.2f %.2f p99 %.2f\n", what, usec[nr / 2], usec[0], usec[nr - 1],
 	       usec[nr - 1 - nr / 100]);
 }

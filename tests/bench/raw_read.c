@@ -21,6 +21,7 @@
 
 #include "dataplane/base/clock.h"
 #include "dataplane/base/units.h"
+#include "tests/bench/measure.h"
 #include "verbs/fabric_verbs.h"
 
 #define OWNER     1u
@@ -184,29 +185,6 @@ static void introduce(struct end *e, uint64_t other)
 		die_rc("the peer", rc);
 }
 
-static int listen_any(const char *host)
-{
-	struct sockaddr_in sa = {.sin_family = AF_INET};
-	socklen_t len = sizeof(sa);
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-	if (inet_pton(AF_INET, host, &sa.sin_addr) != 1)
-		die(host);
-	if (fd < 0 || bind(fd, (struct sockaddr *)&sa, sizeof(sa)) || listen(fd, 1) ||
-	    getsockname(fd, (struct sockaddr *)&sa, &len))
-		die("listening");
-	printf("%u\n", ntohs(sa.sin_port));
-	fflush(stdout);
-	return fd;
-}
-
-static int by_size(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 static void measure_keys(struct end *e, const struct rv_fabric_reader *to, unsigned nr)
 {
 	double *usec = calloc(nr, sizeof(*usec));
@@ -225,7 +203,7 @@ static void measure_keys(struct end *e, const struct rv_fabric_reader *to, unsig
 			die_rc("a key", rc);
 		usec[i] = (double)(rv_clock_ns() - began) / 1e3;
 	}
-	qsort(usec, nr, sizeof(*usec), by_size);
+	sort_times(usec, nr);
 	printf("key_usec %.2f\n", usec[nr / 2]);
 	fflush(stdout);
 	free(usec);
@@ -246,7 +224,9 @@ static int owner(int argc, char **argv)
 		 window ? RV_VERBS_FENCE_WINDOW : RV_VERBS_FENCE_REGION);
 	for (uint64_t i = 0; i < SIZE_MAX_; i++)
 		e.mem[i] = (uint8_t)(i * 31 + (i >> 12));
-	lfd = listen_any(argv[2]);
+	lfd = listen_and_say(argv[2], 0);
+	if (lfd < 0)
+		die("listening");
 	e.fd = accept(lfd, NULL, NULL);
 	if (e.fd < 0)
 		die("accepting");
@@ -409,7 +389,7 @@ static int reader(char **argv)
 	memset(e.mem, 0, r.size);
 	s = run_of(&r, total, lat ? 1 : depth);
 	check_bytes(&r);
-	qsort(r.usec, total, sizeof(*r.usec), by_size);
+	sort_times(r.usec, total);
 	if (lat)
 		printf("usec %.2f\n", r.usec[total / 2]);
 	else

@@ -16,10 +16,11 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <ucp/api/ucp.h>
+
+#include "tests/bench/measure.h"
 
 #define BYTES     (256ull << 20)
 #define DEPTH_MAX 256
@@ -48,14 +49,6 @@ static void need(ucs_status_t status, const char *what)
 		return;
 	fprintf(stderr, "ucx_get: %s: %s\n", what, ucs_status_string(status));
 	exit(1);
-}
-
-static double now_usec(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
 }
 
 static void start_ucx(void)
@@ -111,20 +104,15 @@ static void say_blob(int fd, const void *bytes, size_t len)
 
 static int serve(void)
 {
-	struct sockaddr_in sa = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	socklen_t size = sizeof(sa);
-	int l = socket(AF_INET, SOCK_STREAM, 0), fd;
+	int l = listen_and_say("127.0.0.1", 0), fd;
 	uint64_t base = (uint64_t)(uintptr_t)mem;
 	ucp_address_t *addr;
 	size_t len;
 	void *key;
 	char bye;
 
-	if (l < 0 || bind(l, (struct sockaddr *)&sa, sizeof(sa)) || listen(l, 1) ||
-	    getsockname(l, (struct sockaddr *)&sa, &size))
+	if (l < 0)
 		die("listen");
-	printf("%u\n", ntohs(sa.sin_port));
-	fflush(stdout);
 	fd = accept(l, NULL, NULL);
 	if (fd < 0)
 		die("accept");
@@ -200,13 +188,6 @@ static double run(uint64_t nr, unsigned depth)
 	return now_usec() - began;
 }
 
-static int by_size(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 static int reader(char **argv)
 {
 	struct sockaddr_in sa = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(argv[3]))};
@@ -232,7 +213,7 @@ static int reader(char **argv)
 	need(ucp_ep_rkey_unpack(r.ep, key.bytes, &r.key), "its key");
 	run(nr < 4 ? nr : 4, 1);
 	all = run(nr, depth);
-	qsort(r.usec, nr, sizeof(*r.usec), by_size);
+	sort_times(r.usec, nr);
 	printf("usec %.2f mibps %.2f\n", r.usec[nr / 2],
 	       (double)(r.size * nr) / all * 1e6 / (1 << 20));
 	fflush(stdout);

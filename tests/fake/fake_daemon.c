@@ -135,6 +135,18 @@ void fake_until_closed(int fd)
 		free(r.payload);
 }
 
+void fake_answer_metadata(int fd, const struct rv_local_req *rq)
+{
+	struct rv_local_rep rep = {.id = rq->id, .len = rq->local * 100, .refcount = rq->local};
+
+	fake_answer(fd, RV_LOCAL_METADATA, &rep, NULL, -1);
+}
+
+bool fake_is_mapped(void *p)
+{
+	return msync((void *)((uintptr_t)p & ~4095ul), 4096, MS_ASYNC) == 0;
+}
+
 struct rv_handle fake_handle(uint64_t local)
 {
 	return (struct rv_handle){5, local};

@@ -63,11 +63,17 @@ void fake_answer_get(int fd, struct rv_local_rep rep, int arena);
 /** An answer to GET: bytes @off, @len of arena 9, under lease 1000 + @token. */
 struct rv_local_rep fake_got(uint64_t id, uint64_t token, uint64_t off, uint64_t len);
 
+/** An answer to METADATA: the handle's number a hundredfold as the length, and itself as the reference count. */
+void fake_answer_metadata(int fd, const struct rv_local_req *rq);
+
 /** What the next daemon says its version is. */
 extern uint32_t fake_version;
 
 /** Memory to show. Byte i of it is i mod 251. */
 int fake_make_arena(int seals);
+
+/** @return whether the page of @p is mapped */
+bool fake_is_mapped(void *p);
 
 struct rv_handle fake_handle(uint64_t local);
 

@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -85,13 +84,6 @@ static unsigned run_until(struct rv_client *c, const struct end *e, unsigned nr)
 	return turns;
 }
 
-static void metadata_for(int fd, const struct rv_local_req *rq)
-{
-	struct rv_local_rep rep = {.id = rq->id, .len = rq->local * 100, .refcount = rq->local};
-
-	fake_answer(fd, RV_LOCAL_METADATA, &rep, NULL, -1);
-}
-
 /* A gate between test and script. */
 static atomic_bool open_gate;
 
@@ -115,7 +107,7 @@ static void script_two(int fd)
 	struct rv_local_rep rep = {.id = two.id, .rc = -ENOENT};
 
 	fake_answer(fd, RV_LOCAL_METADATA, &rep, "no such handle: released", -1);
-	metadata_for(fd, &one);
+	fake_answer_metadata(fd, &one);
 	fake_until_closed(fd);
 }
 
@@ -321,11 +313,6 @@ static void an_owner_that_is_nowhere_is_told(void **state)
 	fake_stop(&f);
 }
 
-static bool is_mapped(void *p)
-{
-	return msync((void *)((uintptr_t)p & ~4095ul), 4096, MS_ASYNC) == 0;
-}
-
 static void script_slow_call(int fd)
 {
 	struct rv_local_req slow = fake_expect(fd, RV_LOCAL_METADATA);
@@ -336,7 +323,7 @@ static void script_slow_call(int fd)
 	fake_answer_get(fd, rep, arena);
 	close(arena);
 	MUST(fake_expect(fd, RV_LOCAL_FREE).token == 1);
-	metadata_for(fd, &slow);
+	fake_answer_metadata(fd, &slow);
 	fake_until_closed(fd);
 }
 
@@ -355,10 +342,10 @@ static void a_slow_call_does_not_keep_arenas_mapped(void **state)
 		0);
 	run_until(f.c, &e[1], 1);
 	was = e[1].buf.data;
-	assert_true(is_mapped(was));
+	assert_true(fake_is_mapped(was));
 	assert_false(e[0].called);
 	rv_buf_free(&e[1].buf);
-	assert_false(is_mapped(was));
+	assert_false(fake_is_mapped(was));
 	run_until(f.c, e, 1);
 	fake_stop(&f);
 }
@@ -622,7 +609,8 @@ static void script_late(int fd)
 	MUST(fake_expect(fd, RV_LOCAL_FREE).token == 4);
 	rq = fake_expect(fd, RV_LOCAL_DETACH);
 	MUST(rq.lease_id == 1004 && rq.local == 3 && rq.id == 0);
-	metadata_for(fd, &(struct rv_local_req){.id = fake_expect(fd, RV_LOCAL_METADATA).id});
+	fake_answer_metadata(fd,
+			     &(struct rv_local_req){.id = fake_expect(fd, RV_LOCAL_METADATA).id});
 	fake_until_closed(fd);
 }
 
@@ -782,7 +770,8 @@ static void script_stuck(int fd)
 		MUST(r.payload[i] == 'a');
 	free(r.payload);
 	MUST(fake_expect(fd, RV_LOCAL_FREE).token == 7);
-	metadata_for(fd, &(struct rv_local_req){.id = fake_expect(fd, RV_LOCAL_METADATA).id});
+	fake_answer_metadata(fd,
+			     &(struct rv_local_req){.id = fake_expect(fd, RV_LOCAL_METADATA).id});
 	fake_until_closed(fd);
 }
 
@@ -815,11 +804,12 @@ static void script_first_step(int fd)
 	struct rv_local_rep rep = {.token = 7, .len = 4096};
 
 	for (unsigned i = 0; i < TURN; i++)
-		metadata_for(fd,
-			     &(struct rv_local_req){.id = fake_expect(fd, RV_LOCAL_METADATA).id});
+		fake_answer_metadata(
+			fd, &(struct rv_local_req){.id = fake_expect(fd, RV_LOCAL_METADATA).id});
 	rep.id = fake_expect(fd, RV_LOCAL_ALLOC).id;
 	fake_answer(fd, RV_LOCAL_ALLOC, &rep, NULL, -1);
-	metadata_for(fd, &(struct rv_local_req){.id = fake_expect(fd, RV_LOCAL_METADATA).id});
+	fake_answer_metadata(fd,
+			     &(struct rv_local_req){.id = fake_expect(fd, RV_LOCAL_METADATA).id});
 	MUST(fake_expect(fd, RV_LOCAL_FREE).token == 7);
 	fake_until_closed(fd);
 }
@@ -871,7 +861,7 @@ static void script_hasty(int fd)
 			MUST(r.payload[i] == 'a');
 		free(r.payload);
 		if (r.op == RV_LOCAL_METADATA)
-			metadata_for(fd, &r.rq);
+			fake_answer_metadata(fd, &r.rq);
 	}
 }
 
@@ -910,7 +900,7 @@ static void script_gate_then_answer(int fd)
 	while (fake_next(fd, &r)) {
 		MUST(r.op == RV_LOCAL_METADATA);
 		free(r.payload);
-		metadata_for(fd, &r.rq);
+		fake_answer_metadata(fd, &r.rq);
 	}
 }
 
@@ -957,7 +947,7 @@ static void script_echo(int fd)
 	while (fake_next(fd, &r)) {
 		MUST(r.op == RV_LOCAL_METADATA);
 		free(r.payload);
-		metadata_for(fd, &r.rq);
+		fake_answer_metadata(fd, &r.rq);
 	}
 }
 
@@ -1017,8 +1007,8 @@ static void script_pair(int fd)
 	struct rv_local_req one = fake_expect(fd, RV_LOCAL_METADATA);
 	struct rv_local_req two = fake_expect(fd, RV_LOCAL_METADATA);
 
-	metadata_for(fd, &two);
-	metadata_for(fd, &one);
+	fake_answer_metadata(fd, &two);
+	fake_answer_metadata(fd, &one);
 	fake_until_closed(fd);
 }
 
