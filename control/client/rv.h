@@ -463,13 +463,16 @@ int rv_get_into_at(struct rv_client *c, const struct rv_ref *ref, const struct r
 		   void *dst, uint64_t cap, uint64_t *len, uint64_t *lease);
 
 /**
- * Fetch many slots at once: the requests are under way together.
+ * Fetch many slots at once: the requests are under way together. Neighbours of one owner go into one request of up to
+ * 128; with `then` RV_THEN_DETACH their payloads of up to 64 KiB come back in one answer too, where the owner is a node
+ * of ours.
  *
  * @param opts     as rv_get_pinned(), for each; `how` is not used
- * @param[out] res one for each, in order; each that succeeded has a view and a lease to end
+ * @param[out] res one for each, in order; each that succeeded has a view and a lease to end. Views that came together
+ *                 share memory that is free again when the last of them was given back
  * @return 0, or the rc of the first that failed (the others may have succeeded)
  *
- * @thread any
+ * @thread any   @cost for short payloads of one owner with RV_THEN_DETACH about that of one get of all their bytes
  */
 int rv_get_many(struct rv_client *c, const struct rv_handle *handles, size_t nr,
 		const struct rv_opts *opts, struct rv_result *res);

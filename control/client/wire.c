@@ -286,6 +286,7 @@ int rv_wire_send_many(struct rv_wire *w, struct rv_call *const *calls, size_t nr
 		      uint64_t deadline_ns)
 {
 	struct rv_local_one one[RV_LOCAL_MANY_MAX];
+	struct rv_local_req rq;
 	size_t known = 0;
 	int rc = 0;
 
@@ -295,9 +296,10 @@ int rv_wire_send_many(struct rv_wire *w, struct rv_call *const *calls, size_t nr
 		rc = rv_wire_enter(w, c);
 		one[known] = (struct rv_local_one){c->rq.id, c->rq.worker, c->rq.local};
 	}
+	rq = calls[0]->rq;
+	rq.flags |= RV_LOCAL_TOGETHER;
 	if (!rc)
-		rc = send_frame(w, RV_LOCAL_GET_MANY, &calls[0]->rq, one, nr * sizeof(one[0]),
-				deadline_ns);
+		rc = send_frame(w, RV_LOCAL_GET_MANY, &rq, one, nr * sizeof(one[0]), deadline_ns);
 	for (size_t i = 0; i < nr && rc; i++) {
 		if (i < known)
 			rv_wire_leave(w, calls[i]);
@@ -481,6 +483,31 @@ static void deliver(struct rv_wire *w, struct rv_call *call, struct rv_rx_frame 
 	sweep(w);
 }
 
+/* What several GETs got together: each has its reply, as it would have come alone. Under the lock. */
+static int deliver_many(struct rv_wire *w, struct rv_rx_frame *f)
+{
+	struct rv_rx_frame one = {.op = RV_LOCAL_GET | RV_LOCAL_REPLY, .rep = f->rep, .fd = f->fd};
+	struct rv_local_got got;
+	struct rv_call *call;
+
+	if (f->rep.rc || !f->payload_len || f->payload_len % sizeof(got))
+		return -EPROTO;
+	for (size_t off = 0; off < f->payload_len; off += sizeof(got)) {
+		memcpy(&got, f->payload + off, sizeof(got));
+		one.rep.id = got.id;
+		one.rep.token = got.token;
+		one.rep.off = got.off;
+		one.rep.len = got.len;
+		call = rv_map64_get(&w->calls, got.id);
+		if (call && call->op != RV_LOCAL_GET)
+			return -EPROTO;
+		if (call)
+			deliver(w, call, &one);
+		f->fd = one.fd; /* the map has it now, if it wanted it */
+	}
+	return 0;
+}
+
 /* Somebody calls a handler of ours. Under the lock. */
 static int take_request(struct rv_wire *w, struct rv_rx_frame *f)
 {
@@ -523,6 +550,8 @@ int rv_wire_take_frame(void *user, struct rv_rx_frame *f)
 	call = rv_map64_get(&w->calls, f->rep.id);
 	if (f->op == RV_LOCAL_REQUEST)
 		rc = take_request(w, f);
+	else if (f->op == (RV_LOCAL_GET_MANY | RV_LOCAL_REPLY))
+		rc = deliver_many(w, f);
 	else if (call && (call->op | RV_LOCAL_REPLY) != f->op)
 		rc = -EPROTO;
 	else if (call)

@@ -225,6 +225,11 @@ static void start_get(struct pending *p)
 	rv_engine_send(rv_session_port(s), m->engine, c);
 }
 
+void rv_session_get_alone(struct pending *p)
+{
+	start_get(p);
+}
+
 void rv_local_retry_gets(struct rv_reactor *r, struct rv_task *t)
 {
 	struct rv_local *l = RV_CONTAINER(t, struct rv_local, get_retry);
@@ -448,6 +453,14 @@ static void connected(void *ctx, const struct rv_connect_result *r)
 	}
 }
 
+void rv_pending_start(struct pending *p)
+{
+	uint64_t now = p->s->local->conf.reactor->now_ns;
+
+	p->deadline_ns = deadline_of(p->s, &p->rq);
+	p->patience_ns = rv_sat_add(now, p->s->local->conf.call_timeout_ns);
+}
+
 void rv_session_op(struct session *s, unsigned op, const struct rv_local_req *rq)
 {
 	struct pending *p;
@@ -460,8 +473,7 @@ void rv_session_op(struct session *s, unsigned op, const struct rv_local_req *rq
 	p = rv_pending_new(s, op, rq);
 	if (!p)
 		return;
-	p->deadline_ns = deadline_of(s, rq);
-	p->patience_ns = rv_sat_add(s->local->conf.reactor->now_ns, s->local->conf.call_timeout_ns);
+	rv_pending_start(p);
 	if (op == RV_LOCAL_DETACH || op == RV_LOCAL_RELEASE)
 		lease_forget(s, (struct rv_handle){rq->worker, rq->local}, rq->lease_id);
 	if (rq->host[0] && rq->worker != s->local->conf.worker)
@@ -472,29 +484,6 @@ void rv_session_op(struct session *s, unsigned op, const struct rv_local_req *rq
 			connected, p);
 	else
 		start_op(p);
-}
-
-void rv_session_get_many(struct session *s, const struct rv_local_req *rq, const uint8_t *payload,
-			 size_t len)
-{
-	struct rv_local_one one;
-	struct rv_local_req get = *rq;
-
-	if (!len || len % sizeof(one) || len > RV_LOCAL_MANY_MAX * sizeof(one) ||
-	    rq->flags & RV_LOCAL_INTO) {
-		rv_session_refuse(
-			s, rq, RV_LOCAL_GET_MANY, -EINVAL,
-			"1 to %u gets go into one request, and none of them into a buffer",
-			RV_LOCAL_MANY_MAX);
-		return;
-	}
-	for (size_t off = 0; off < len; off += sizeof(one)) {
-		memcpy(&one, payload + off, sizeof(one));
-		get.id = one.id;
-		get.worker = one.worker;
-		get.local = one.local;
-		rv_session_op(s, RV_LOCAL_GET, &get);
-	}
 }
 
 /* PEER_ADD, PEER_INFO */

@@ -113,11 +113,23 @@ enum rv_local_admin {
  * shared) at `off` if the token is not 0. Bytes that are there come without a token; a view may come all the same.
  */
 #define RV_LOCAL_INTO         2u
+/**
+ * GET_MANY: the client takes replies of this operation, too: one for all that came together, in one arena. Its payload
+ * is struct rv_local_got[]. Those it does not name are answered by a GET's reply each, as ever.
+ */
+#define RV_LOCAL_TOGETHER     16u
 
 /** One of RV_LOCAL_GET_MANY; at most so many. */
 struct rv_local_one {
 	uint64_t id; /* of the reply, which is a GET's */
 	uint64_t worker, local;
+};
+
+/** A GET that succeeded; the rest of its reply is the header's, but for token, off and len. */
+struct rv_local_got {
+	uint64_t id;
+	uint64_t token; /* 0: it is empty, there is nothing to give back */
+	uint64_t off, len;
 };
 #define RV_LOCAL_MANY_MAX 128u
 

@@ -155,6 +155,10 @@ int rv_session_show(struct session *s, struct rv_local_rep *rep, unsigned op, st
 #define RV_SESSION_NO_FD \
 	"the daemon has no file descriptor left to show its memory by (LimitNOFILE)"
 
+/* fetching_many.c */
+void rv_session_get_many(struct session *s, const struct rv_local_req *rq, const uint8_t *payload,
+			 size_t len);
+
 /* owed.c: now, or when cells are free; in order, and never forgotten */
 void rv_local_drop_block(struct rv_local *l, struct rv_engine *e, struct rv_block *b);
 /** End a lease without an answer. */
@@ -192,8 +196,10 @@ void rv_session_call(struct session *s, unsigned op, const struct rv_local_req *
 
 /** GET, METADATA, REF, DETACH, RELEASE, DROP. */
 void rv_session_op(struct session *s, unsigned op, const struct rv_local_req *rq);
-void rv_session_get_many(struct session *s, const struct rv_local_req *rq, const uint8_t *payload,
-			 size_t len);
+/** Its deadlines, from now on. */
+void rv_pending_start(struct pending *p);
+/** Hand a GET over that has its deadlines already. */
+void rv_session_get_alone(struct pending *p);
 void rv_session_peer_add(struct session *s, const struct rv_local_req *rq, const uint8_t *payload,
 			 size_t len);
 void rv_session_peer_info(struct session *s, const struct rv_local_req *rq);

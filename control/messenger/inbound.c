@@ -547,6 +547,7 @@ static const struct handler handlers[] = {
 	{"_rv_release", true, true, run_release},
 	{"_rv_lease_renew", true, true, run_renew},
 	{RV_GET, false, true, run_get},
+	{RV_GET_MANY, false, true, rv_inbound_get_many},
 	{RV_GOODBYE, false, true, run_goodbye},
 };
 
@@ -692,6 +693,7 @@ int rv_inbound_init(struct rv_messenger *m)
 	rv_list_init(&m->deferred);
 	rv_slab_init(&m->pending, sizeof(struct pending), 256);
 	m->deferred_task.fn = deferred_due;
+	rv_many_init(m);
 	return rv_transfers_init(m);
 }
 
@@ -705,5 +707,6 @@ void rv_inbound_fini(struct rv_messenger *m)
 		free(d);
 	}
 	rv_slab_fini(&m->pending);
+	rv_many_fini(m);
 	rv_transfers_fini(m);
 }

@@ -70,6 +70,14 @@ void rv_inbound_pull(struct rv_messenger *m, const struct request *rq, const uin
  */
 void rv_answer_bytes(struct rv_messenger *m, const struct request *rq, struct rv_cell *cell);
 
+/* many.c */
+
+void rv_many_init(struct rv_messenger *m);
+void rv_many_fini(struct rv_messenger *m);
+/** The handler of RV_GET_MANY. */
+void rv_inbound_get_many(struct rv_messenger *m, const struct request *rq, const uint8_t *body,
+			 size_t len);
+
 /** Nobody wants to know how a lease's operation ended: the cell is free again. */
 static inline void rv_lease_forgotten(struct rv_port *port, struct rv_cell *cell)
 {

@@ -63,6 +63,7 @@ struct rv_route {
 	int last_rc;
 	uint64_t told_worker; /* who answered our `_hello`; 0: it did not say */
 	bool gives_bytes;     /* it listed RV_GET */
+	bool gives_many;      /* it listed RV_GET_MANY */
 };
 
 /** A chunked transfer we serve. */
@@ -113,6 +114,8 @@ struct rv_messenger {
 	struct rv_counter refused_payloads[RV_REFUSED_REASONS];
 	struct rv_counter rejected_hellos[RV_REJECTED_REASONS];
 	struct rv_slab pending, chunk_sends; /* inbound.c's records */
+	struct rv_slab many;                 /* many.c's */
+	unsigned many_live;
 	struct rv_counter bytes_out;
 	uint8_t scratch[1u << 16]; /* a `_hello` body being written */
 };
@@ -189,7 +192,9 @@ void rv_messenger_on_idle(void *user, struct rv_carrier *c, uint64_t worker);
  * As `_rv_acquire`, with headers (headers.h); where that would be answered with chunks, a short payload comes with the
  * answer. Only to who lists it, and not by datagrams.
  */
-#define RV_GET "_rvd_get"
+#define RV_GET      "_rvd_get"
+/** The same for many slots at once, of whose leases none is left (many_codec.h). Only to who lists it, by connections. */
+#define RV_GET_MANY "_rvd_get_many"
 extern const struct rv_peer_calls_ops rv_messenger_peer_calls_ops;
 /** The messenger that a call's cell was handed to. */
 struct rv_messenger *rv_messenger_of_cell(const struct rv_cell *cell);

@@ -8,6 +8,7 @@
 
 #include "control/json/rv_codec.h"
 #include "control/messenger/headers.h"
+#include "control/messenger/many_codec.h"
 #include "control/messenger/messenger_impl.h"
 #include "dataplane/base/check.h"
 #include "dataplane/base/err.h"
@@ -80,6 +81,19 @@ static int encode_acquire(struct rv_call *c, struct rv_request_header *h, struct
 	rv_body_acquire_encode(body, &a);
 	put_headers(c, pc, bytes);
 	return set_handler(h, RV_CALL_UNARY, bytes ? RV_GET : "_rv_acquire");
+}
+
+static int encode_many(struct rv_call *c, struct rv_request_header *h, struct rv_writer *body)
+{
+	const struct rv_peer_call *pc = call_of(c);
+	const struct rv_messenger *m = rv_messenger_of_cell(c->ctx);
+	const struct rv_peer *p = rv_peers_find(&m->peers, pc->handle.worker);
+	const struct rv_route *r = p ? p->link : NULL;
+
+	if (!r || r->other_owner || !r->gives_many || !r->control || r->control->datagram)
+		return -ENOTSUP;
+	rv_many_request_encode(body, pc->many, pc->bytes_max);
+	return set_handler(h, RV_CALL_UNARY, RV_GET_MANY);
 }
 
 static int encode_lease(struct rv_call *c, struct rv_request_header *h, struct rv_writer *body)
@@ -171,6 +185,18 @@ static int take_bytes(struct rv_peer_call *pc, const struct rv_call_answer *a, c
 	return 0;
 }
 
+/* Many payloads came along, or word that they did not. */
+static int take_many(struct rv_peer_call *pc, const struct rv_call_answer *a, const char **why)
+{
+	*why = "what it says of its payloads is not in it";
+	if (a->len > pc->bytes_max ||
+	    rv_many_answer_decode(a->placed ? pc->dst : a->payload, a->len, pc->many))
+		return -EPROTO;
+	if (!a->placed)
+		memcpy(pc->dst, a->payload, a->len);
+	return 0;
+}
+
 /* @param[out] lease  that the owner granted with it; 0: none */
 static int decode_acquired(struct rv_peer_call *pc, const struct rv_call_answer *a, uint64_t *lease,
 			   const char **why)
@@ -194,6 +220,8 @@ static int decode_answer(struct rv_peer_call *pc, const struct rv_call_answer *a
 
 	if (pc->op == RV_PEER_ACQUIRE && !asked_only)
 		return decode_acquired(pc, a, lease, why);
+	if (pc->op == RV_PEER_MANY)
+		return take_many(pc, a, why);
 	if (pc->op != RV_PEER_METADATA)
 		return 0;
 	rc = rv_body_metadata_decode(a->payload, a->len, &md, why);
@@ -317,10 +345,13 @@ static void start_plain(struct rv_messenger *m, struct rv_route *r, struct rv_ce
 		c->encode = encode_lease;
 	else if (pc->op == RV_PEER_ACQUIRE && !r->other_owner)
 		c->encode = encode_acquire;
+	else if (pc->op == RV_PEER_MANY)
+		c->encode = encode_many;
 	else
 		c->encode = encode_handle;
-	if (c->encode == encode_acquire) {
+	if (c->encode == encode_acquire)
 		c->late = granted_late;
+	if (c->encode == encode_acquire || c->encode == encode_many) {
 		c->place = pc->bytes_max ? pc->dst : NULL;
 		c->place_len = pc->bytes_max;
 		c->place_upto = true;

@@ -240,6 +240,7 @@ static void note_handler(void *user, const char *name, size_t len)
 	struct rv_route *r = user;
 
 	r->gives_bytes |= len == sizeof(RV_GET) - 1 && memcmp(name, RV_GET, len) == 0;
+	r->gives_many |= len == sizeof(RV_GET_MANY) - 1 && memcmp(name, RV_GET_MANY, len) == 0;
 }
 
 static void hello_answered(struct rv_call *c, const struct rv_call_answer *a)
@@ -259,7 +260,7 @@ static void hello_answered(struct rv_call *c, const struct rv_call_answer *a)
 			rv_mlink_close(r->control, a->rc);
 		return; /* on_closed() does the rest */
 	}
-	r->gives_bytes = false;
+	r->gives_bytes = r->gives_many = false;
 	/* A refusal is an answer too: it can be spoken to, if perhaps not answered by its own connections. */
 	if (!a->rc &&
 	    !rv_body_handlers_decode(a->payload, a->len, note_handler, r, &pi, &has, NULL) && has) {

@@ -93,6 +93,7 @@ struct rv_engine {
 	struct rv_list free_loads;
 	struct rv_map64 load_by_worker;
 	uint64_t last_tag;
+	uint32_t many_each; /* bytes that a payload of a get_many took, the last time */
 };
 
 /** @thread init @return 0 or -ENOMEM */

@@ -33,7 +33,9 @@ struct rv_peer_load *rv_load_enter(struct rv_engine *e, uint64_t worker)
 
 	if (l && l->gets >= most)
 		return NULL;
-	if (!l) { /* there are as many as gets */
+	if (!l && rv_list_empty(&e->free_loads))
+		return NULL; /* there are as many as gets; those of many at once take of them too */
+	if (!l) {
 		l = RV_LIST_ENTRY(rv_list_pop(&e->free_loads), struct rv_peer_load, link);
 		*l = (struct rv_peer_load){.worker = worker};
 		if (rv_map64_put(&e->load_by_worker, worker, l)) {

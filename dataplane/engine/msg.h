@@ -47,6 +47,22 @@ struct rv_msg_acquire {
 };
 rv_cell_fn rv_engine_run_acquire;
 
+/**
+ * rv_engine_run_serve_many: the payloads of many slots, each as an acquire without an offer that `ends` would be given
+ * it, copied into one buffer. An engine looks at those that are its own.
+ */
+struct rv_msg_serve_many {
+	struct rv_engine *engine;
+	uint64_t worker;           /* the consumer */
+	struct rv_peer_many *many; /* the sender's; each of them -EAGAIN until it is copied */
+	uint8_t *buf;
+	uint32_t cap;
+	uint32_t used; /* of it; each payload begins at a multiple of RV_MANY_ALIGN */
+};
+rv_cell_fn rv_engine_run_serve_many;
+
+#define RV_MANY_ALIGN 64u
+
 /** conf.run_transfer_end, on the net core: nobody may pull under this lease any more. Reply when no send is in flight. */
 struct rv_msg_transfer_end {
 	struct rv_engine *engine;
@@ -200,6 +216,31 @@ struct rv_msg_get {
 	unsigned fabric; /* RDMA: which */
 };
 rv_cell_fn rv_engine_run_get;
+
+/**
+ * rv_engine_run_get_many: short payloads of one other node, in one exchange and one landing block. Those that do not
+ * come along are left to rv_engine_run_get; of those that do no lease is left.
+ */
+struct rv_msg_get_many {
+	struct rv_engine *engine;
+	uint64_t worker;       /* the owner */
+	enum rv_get_path path; /* not RDMA */
+	uint64_t deadline_ns;
+	uid_t uid;
+	struct rv_peer_many *many; /* the asker's, until the cell is back */
+
+	/* 0: as `many` says; -EAGAIN: each is to be asked for alone; others: what all of them have come to */
+	int rc;
+	char text[RV_MSG_TEXT];
+	struct rv_block *
+		block; /* with a hold for each that came along and is not empty; NULL: there is none */
+	uint64_t elapsed_ns;
+
+	/* the engine's own */
+	struct rv_peer_load *load;
+	uint64_t began_ns;
+};
+rv_cell_fn rv_engine_run_get_many;
 
 /** rv_engine_run_leases_of: how many RDMA leases @worker has here. @cost O(leases) */
 struct rv_msg_leases_of {

@@ -169,21 +169,34 @@ static bool rdma_enabled(const struct rv_engine *e)
 	return !atomic_load_explicit(&e->conf.set->rdma_off, memory_order_relaxed);
 }
 
-/* @param[out] f  OK: the fabric; where its keys are leases', there is no descriptor yet */
-static enum rv_path_reason decide(struct rv_engine *e, const struct rv_slot *slot,
-				  struct rv_msg_acquire *m, struct rv_fabric **f_)
+/* What is known before an offer is looked at. */
+static struct rv_acquire_facts facts_of(const struct rv_engine *e, const struct rv_slot *slot)
 {
-	struct rv_acquire_facts f = {
-		.has_offer = m->has_offer,
+	return (struct rv_acquire_facts){
 		.has_registry = e->conf.fabric_nr > 0,
 		.enabled = rdma_enabled(e),
 		.pinned = slot->pinned,
 		.len = slot->len,
 		.min_bytes = e->conf.rdma_min_bytes,
-		.backend_named = offer_names_ours(e, m->offer),
 		.draining = e->draining,
 	};
+}
 
+enum rv_path_reason rv_serve_without_offer(const struct rv_engine *e, const struct rv_slot *slot)
+{
+	struct rv_acquire_facts f = facts_of(e, slot);
+
+	return rv_acquire_decide(&f);
+}
+
+/* @param[out] f  OK: the fabric; where its keys are leases', there is no descriptor yet */
+static enum rv_path_reason decide(struct rv_engine *e, const struct rv_slot *slot,
+				  struct rv_msg_acquire *m, struct rv_fabric **f_)
+{
+	struct rv_acquire_facts f = facts_of(e, slot);
+
+	f.has_offer = m->has_offer;
+	f.backend_named = offer_names_ours(e, m->offer);
 	*f_ = f.has_offer && f.pinned ? choose(e, slot, m) : NULL;
 	if (*f_ && (*f_)->exports) {
 		f.describable = true;

@@ -1,5 +1,5 @@
 /*
- * serve_impl.h - how an acquire that waited for its key is answered. Nobody but serve.c and export.c includes this.
+ * serve_impl.h - what the files of the owner side share: serve.c, serve_many.c, export.c. Nobody else includes this.
  *
  * @thread owning reactor
  */
@@ -18,5 +18,8 @@ void rv_serve_chunks_instead(struct rv_engine *e, struct rv_lease *l, struct rv_
 
 /** Answer that the slot is over. */
 void rv_serve_gone(struct rv_engine *e, struct rv_cell *c);
+
+/** Why an acquire of this slot that offers nothing is not answered with RDMA. Never RV_PATH_OK. */
+enum rv_path_reason rv_serve_without_offer(const struct rv_engine *e, const struct rv_slot *slot);
 
 #endif

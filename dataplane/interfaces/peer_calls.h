@@ -27,6 +27,7 @@ enum rv_peer_op {
 	RV_PEER_RELEASE,
 	RV_PEER_METADATA,
 	RV_PEER_REF,
+	RV_PEER_MANY, /* short payloads of many slots of one owner in one answer; no lease is left of any */
 };
 
 enum rv_peer_answer {
@@ -39,6 +40,24 @@ enum rv_peer_answer {
 struct rv_port;
 struct rv_cell;
 struct rv_peer_calls;
+
+/** Slots of one RV_PEER_MANY. */
+#define RV_PEER_MANY_MAX 128u
+
+/** What became of one of them. */
+struct rv_peer_one {
+	uint64_t local; /* request: its slot */
+	int rc; /* 0: its bytes came along; -EAGAIN: it is to be asked for alone; others: an error of its own */
+	uint32_t off, len; /* of its bytes in the answer; nothing says that two do not overlap */
+	bool has_xxh3;
+	uint64_t xxh3;
+};
+
+struct rv_peer_many {
+	uint32_t nr;
+	uint32_t each; /* longest payload that is wanted along */
+	struct rv_peer_one one[RV_PEER_MANY_MAX];
+};
 
 #define RV_PEER_DESC_MAX (29u + RV_FABRIC_KEY_MAX)
 #define RV_PEER_TEXT     160
@@ -58,17 +77,21 @@ struct rv_peer_call {
 	 * its answer, to @dst; 0: none. Owners that do not know how answer as ever. */
 	uint32_t bytes_max;
 	bool ends; /* ACQUIRE: a lease is of no use once the bytes have come with the answer: none is granted */
+	struct rv_peer_many *
+		many; /* MANY: the caller's, filled in until the cell comes back; into @dst, @bytes_max long */
 	bool sync;            /* RENEW, DETACH, RELEASE: as a sync call, answered by an ack */
 	uint64_t transfer_id; /* PULL: these five as the owner stated them, checked by the engine */
 	uint64_t total_len;
 	uint32_t chunk_size;
 	uint32_t chunk_count;
 	uint8_t *
-		dst; /* PULL, and ACQUIRE with bytes_max: written until the cell comes back, and never after */
+		dst; /* PULL, MANY, and ACQUIRE with bytes_max: written until the cell comes back, and never after */
 	struct rv_peer_calls *via; /* filled in by start() */
 
 	/* outcome */
-	int rc; /* 0, -ENOENT, -EREMOTEIO, -EHOSTUNREACH, -ECONNRESET, -ETIMEDOUT, -EPROTO, -EAGAIN */
+	/* 0, -ENOENT, -EREMOTEIO, -EHOSTUNREACH, -ECONNRESET, -ETIMEDOUT, -EPROTO, -EAGAIN; MANY: -ENOTSUP, the owner does
+	 * not know how */
+	int rc;
 	uint64_t sent_ns;        /* just before the request was handed to the carrier */
 	uint64_t replied_ns;     /* when the answer had arrived */
 	char text[RV_PEER_TEXT]; /* the peer's or our words on a failure */

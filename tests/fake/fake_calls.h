@@ -11,7 +11,7 @@
 #include "dataplane/lcore/cells.h"
 #include "tests/fake/fake_script.h"
 
-#define FAKE_OPS 7
+#define FAKE_OPS 8
 
 struct fake_calls {
 	struct rv_peer_calls calls;

@@ -8,6 +8,8 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <setjmp.h>
@@ -357,6 +359,159 @@ static void many_gets_go_to_each_owner_in_few_requests(void **state)
 	}
 }
 
+/* What the daemon got together comes in one reply; the others in one each. */
+
+#define TOGETHER_NR 5u
+
+static void reply_together(int fd, const struct rv_local_rep *rep, const struct rv_local_got *got,
+			   size_t nr, int arena)
+{
+	struct iovec v[3];
+	uint8_t pre[RV_LOCAL_PREAMBLE];
+	union {
+		struct cmsghdr align;
+		char space[CMSG_SPACE(sizeof(int))];
+	} control = {0};
+	struct msghdr m = {.msg_iov = v, .msg_iovlen = 3};
+	struct rv_local_preamble lp = {RV_LOCAL_GET_MANY | RV_LOCAL_REPLY, sizeof(*rep),
+				       (uint32_t)(nr * sizeof(*got))};
+
+	rv_local_preamble_put(pre, &lp);
+	v[0] = (struct iovec){pre, sizeof(pre)};
+	v[1] = (struct iovec){(void *)(uintptr_t)rep, sizeof(*rep)};
+	v[2] = (struct iovec){(void *)(uintptr_t)got, nr * sizeof(*got)};
+	if (arena >= 0) {
+		m.msg_control = control.space;
+		m.msg_controllen = sizeof(control.space);
+		CMSG_FIRSTHDR(&m)->cmsg_level = SOL_SOCKET;
+		CMSG_FIRSTHDR(&m)->cmsg_type = SCM_RIGHTS;
+		CMSG_FIRSTHDR(&m)->cmsg_len = CMSG_LEN(sizeof(int));
+		memcpy(CMSG_DATA(CMSG_FIRSTHDR(&m)), &arena, sizeof(arena));
+	}
+	MUST(sendmsg(fd, &m, MSG_NOSIGNAL) ==
+	     (ssize_t)(sizeof(pre) + sizeof(*rep) + nr * sizeof(*got)));
+}
+
+/* The second is empty, the fourth is gone; the fifth comes late and alone. */
+static void script_together(int fd)
+{
+	int arena = fake_make_arena(F_SEAL_SHRINK);
+	struct rv_local_one one[TOGETHER_NR];
+	struct rv_local_rep rep = fake_got(0, 0, 0, 0), alone;
+	struct rv_local_got got[3];
+	struct fake_request r;
+
+	MUST(fake_next(fd, &r) && r.op == RV_LOCAL_GET_MANY && r.len == sizeof(one));
+	MUST(r.rq.flags == (RV_LOCAL_THEN_DETACH | RV_LOCAL_TOGETHER));
+	memcpy(one, r.payload, sizeof(one));
+	free(r.payload);
+	rep.id = r.rq.id;
+	rep.has_fd = 1;
+	rep.lease_id = 0;
+	got[0] = (struct rv_local_got){one[1].id, 0, 0, 0};
+	got[1] = (struct rv_local_got){one[2].id, 12, 4096, 10};
+	got[2] = (struct rv_local_got){one[0].id, 11, 128, 20};
+	reply_together(fd, &rep, got, 3, arena);
+	close(arena);
+	alone = (struct rv_local_rep){.id = one[3].id, .rc = -ENOENT};
+	fake_answer(fd, RV_LOCAL_GET, &alone, "gone: dropped", -1);
+	alone = fake_got(one[4].id, 13, 64, 5);
+	alone.lease_id = 0;
+	fake_answer(fd, RV_LOCAL_GET, &alone, NULL, -1);
+	MUST(fake_expect(fd, RV_LOCAL_FREE).token == 11);
+	MUST(fake_expect(fd, RV_LOCAL_FREE).token == 12);
+	MUST(fake_expect(fd, RV_LOCAL_FREE).token == 13);
+	fake_until_closed(fd);
+}
+
+static void what_came_together_is_a_view_each(void **state)
+{
+	static const struct {
+		uint64_t off, len;
+	} want[TOGETHER_NR] = {{128, 20}, {0, 0}, {4096, 10}, {0, 0}, {64, 5}};
+	struct rv_handle h[TOGETHER_NR];
+	struct rv_result res[TOGETHER_NR];
+	struct rv_opts o = {.then = RV_THEN_DETACH};
+	struct fake_daemon f;
+
+	(void)state;
+	fake_start(&f, script_together);
+	for (unsigned i = 0; i < TOGETHER_NR; i++)
+		h[i] = fake_handle(i + 1);
+	assert_int_equal(rv_get_many(f.c, h, TOGETHER_NR, &o, res), -ENOENT);
+	for (unsigned i = 0; i < TOGETHER_NR; i++) {
+		const uint8_t *p = res[i].buf.data;
+
+		assert_int_equal(res[i].rc, i == 3 ? -ENOENT : 0);
+		assert_int_equal(res[i].buf.len, want[i].len);
+		for (uint64_t k = 0; k < want[i].len; k++)
+			assert_int_equal(p[k], (want[i].off + k) % 251);
+	}
+	assert_string_equal(res[3].error, "gone: dropped");
+	for (unsigned i = 0; i < TOGETHER_NR; i++)
+		rv_buf_free(&res[i].buf);
+	fake_stop(&f);
+}
+
+/* A reply that no daemon would send ends the session, and each get with it. */
+static void (*bad_reply)(int fd, struct rv_local_rep rep, struct rv_local_got got, int arena);
+
+static void nothing_in_it(int fd, struct rv_local_rep rep, struct rv_local_got got, int arena)
+{
+	reply_together(fd, &rep, &got, 0, arena);
+}
+
+static void an_error(int fd, struct rv_local_rep rep, struct rv_local_got got, int arena)
+{
+	rep.rc = -EINVAL;
+	reply_together(fd, &rep, &got, 1, arena);
+}
+
+static void no_memory_shown(int fd, struct rv_local_rep rep, struct rv_local_got got, int arena)
+{
+	(void)arena;
+	rep.has_fd = 1;
+	reply_together(fd, &rep, &got, 1, -1);
+}
+
+static void script_bad_reply(int fd)
+{
+	int arena = fake_make_arena(F_SEAL_SHRINK);
+	struct rv_local_rep rep = fake_got(0, 0, 0, 0);
+	struct rv_local_one one[2];
+	struct rv_local_got got = {.token = 5, .len = 10};
+	struct fake_request r;
+
+	MUST(fake_next(fd, &r) && r.op == RV_LOCAL_GET_MANY && r.len == sizeof(one));
+	memcpy(one, r.payload, sizeof(one));
+	free(r.payload);
+	rep.has_fd = 1;
+	got.id = one[0].id;
+	bad_reply(fd, rep, got, arena);
+	close(arena);
+	fake_until_closed(fd);
+}
+
+static void a_reply_of_many_that_makes_no_sense_ends_the_session(void **state)
+{
+	static void (*const bad[])(int, struct rv_local_rep, struct rv_local_got,
+				   int) = {nothing_in_it, an_error, no_memory_shown};
+
+	(void)state;
+	for (unsigned i = 0; i < RV_ARRAY_NR(bad); i++) {
+		struct rv_handle h[2] = {fake_handle(1), fake_handle(2)};
+		struct rv_opts o = {.then = RV_THEN_DETACH};
+		struct rv_result res[2];
+		struct fake_daemon f;
+
+		bad_reply = bad[i];
+		fake_start(&f, script_bad_reply);
+		assert_int_equal(rv_get_many(f.c, h, 2, &o, res), -EPROTO);
+		assert_true(res[0].rc == -EPROTO && res[1].rc == -EPROTO);
+		fake_stop(&f);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -366,6 +521,8 @@ int main(void)
 		cmocka_unit_test(a_late_reply_whose_lease_is_over_gives_back_its_bytes_alone),
 		cmocka_unit_test(many_gets_are_under_way_together),
 		cmocka_unit_test(many_gets_go_to_each_owner_in_few_requests),
+		cmocka_unit_test(what_came_together_is_a_view_each),
+		cmocka_unit_test(a_reply_of_many_that_makes_no_sense_ends_the_session),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
