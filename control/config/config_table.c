@@ -35,7 +35,7 @@ const struct rv_opt rv_opts[] = {
 	{"cores", "idle", RV_OPT_WORD, 0, "adaptive", AT(cores.idle), 0, 0, "adaptive/poll", NULL,
 	 "adaptive sleeps when there is nothing to do; poll never sleeps, and pins."},
 	{"cores", "idle_spin", RV_OPT_NS, 0, "50us", AT(cores.idle_spin_ns), 0, RV_SEC(1), NULL, NULL,
-	 "How long an adaptive core looks for work before it sleeps."},
+	 "How long an adaptive core looks for work before it sleeps, while its sleeps are short (under 20 times this)."},
 	{"cores", "hugepages", RV_OPT_WORD, 0, "auto", AT(cores.hugepages), 0, 0, "auto/no/require", NULL,
 	 "Huge pages for arenas: where there are any, never, or refuse to start without."},
 

@@ -10,12 +10,20 @@
 #define PASS_CELLS  256
 #define PASS_TIMERS 256
 
+/*
+ * Spinning pays where the next work is near: after so many sleeps in a row that were shorter than so many times the
+ * spin. A lone request finds its next process often on this CPU, where a spin would only keep it waiting.
+ */
+#define BRISK_SLEEPS 3
+#define BRISK_SPINS  20
+
 void rv_reactor_init(struct rv_reactor *r, const struct rv_reactor_conf *conf)
 {
 	*r = (struct rv_reactor){
 		.conf = *conf,
 		.port = conf->port,
 		.index = rv_port_index(conf->port),
+		.short_sleeps = BRISK_SLEEPS,
 	};
 	r->now_ns = conf->clock();
 	rv_wheel_init(&r->wheel, r->now_ns);
@@ -112,7 +120,7 @@ static void plain_sleep(struct rv_reactor *r, uint64_t timeout_ns)
 
 static void try_sleep(struct rv_reactor *r)
 {
-	uint64_t until, now;
+	uint64_t until, now, slept;
 
 	if (rv_port_sleep(r->port) && arm_all(r) == 0 &&
 	    !atomic_load_explicit(&r->stop, memory_order_acquire)) {
@@ -126,10 +134,22 @@ static void try_sleep(struct rv_reactor *r)
 				r->sleeper->ops->sleep(r->sleeper, timeout);
 			else
 				plain_sleep(r, timeout);
-			rv_counter_add(&r->idle_ns, r->conf.clock() - now);
+			slept = r->conf.clock() - now;
+			rv_counter_add(&r->idle_ns, slept);
+			if (slept >= r->conf.idle_spin_ns * BRISK_SPINS)
+				r->short_sleeps = 0;
+			else if (r->short_sleeps < BRISK_SLEEPS)
+				r->short_sleeps++;
 		}
 	}
 	rv_port_wake(r->port);
+}
+
+static bool spins(const struct rv_reactor *r, uint64_t idle_ns)
+{
+	if (r->conf.never_sleep)
+		return true;
+	return r->short_sleeps == BRISK_SLEEPS && idle_ns < r->conf.idle_spin_ns;
 }
 
 void rv_reactor_run(struct rv_reactor *r)
@@ -146,7 +166,7 @@ void rv_reactor_run(struct rv_reactor *r)
 			rv_counter_add(&r->busy_ns, last_work_ns - began);
 			continue;
 		}
-		if (r->conf.never_sleep || began - last_work_ns < r->conf.idle_spin_ns) {
+		if (spins(r, began - last_work_ns)) {
 			__builtin_ia32_pause();
 			continue;
 		}

@@ -30,7 +30,7 @@ struct rv_task {
 
 struct rv_reactor_conf {
 	struct rv_port *port;
-	uint64_t idle_spin_ns; /* spin so long before a sleep */
+	uint64_t idle_spin_ns; /* spin so long before a sleep, while sleeps are short */
 	bool never_sleep;      /* idle = poll */
 	uint64_t (*clock)(void);
 };
@@ -45,7 +45,8 @@ struct rv_reactor {
 	struct rv_poller *poller[RV_REACTOR_POLLERS];
 	unsigned poller_nr;
 	struct rv_poller *sleeper;
-	uint64_t busy_until_ns; /* keep spinning till then */
+	unsigned
+		short_sleeps; /* in a row, up to the number from which on it spins before the next */
 	_Atomic bool stop;
 
 	/* Written by this reactor, read by metrics. */

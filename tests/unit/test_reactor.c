@@ -333,6 +333,69 @@ static void a_poller_that_will_not_arm_keeps_the_reactor_awake(void **state)
 	assert_int_equal(sl.sleeps, 0);
 }
 
+/* Work comes @gap after the last; each look for it takes a microsecond. */
+static struct rhythm {
+	struct rv_poller poller;
+	uint64_t due, gap, spun;
+	unsigned sleeps, stop_after;
+} rh;
+
+static unsigned rhythm_poll(struct rv_poller *p, uint64_t now_ns)
+{
+	(void)p;
+	(void)now_ns;
+	fake_now_ns += RV_US(1);
+	rh.spun++;
+	if (fake_now_ns < rh.due)
+		return 0;
+	rh.due = fake_now_ns + rh.gap;
+	return 1;
+}
+
+static void rhythm_sleep(struct rv_poller *p, uint64_t timeout_ns)
+{
+	(void)p;
+	(void)timeout_ns;
+	if (++rh.sleeps == rh.stop_after)
+		rv_reactor_stop(&r);
+	fake_now_ns = rv_max_u64(fake_now_ns, rh.due);
+}
+
+static const struct rv_poller_ops rhythm_ops = {
+	.name = "rhythm",
+	.poll = rhythm_poll,
+	.watch = sleeper_watch,
+	.sleep = rhythm_sleep,
+};
+
+/* @return looks for work over so many sleeps */
+static uint64_t looks(uint64_t gap, unsigned sleeps)
+{
+	rh.gap = gap;
+	rh.due = fake_now_ns + gap;
+	rh.spun = rh.sleeps = 0;
+	rh.stop_after = sleeps;
+	rv_reactor_run(&r);
+	atomic_store_explicit(&r.stop, false, memory_order_relaxed);
+	return rh.spun;
+}
+
+static void a_core_spins_before_a_sleep_only_while_its_sleeps_are_short(void **state)
+{
+	const uint64_t spin = 50; /* microseconds, and looks */
+
+	(void)state;
+	r.conf.idle_spin_ns = RV_US(spin);
+	rh = (struct rhythm){.poller.ops = &rhythm_ops};
+	assert_int_equal(rv_reactor_add(&r, &rh.poller), 0);
+	/* Requests far apart: none of them is waited for but the first. */
+	assert_true(looks(RV_SEC(10), 10) <= spin + 30);
+	assert_true(looks(RV_US(300), 3) <= 12); /* the first few of a row neither */
+	assert_true(looks(RV_US(300), 10) >= 9 * spin);
+	assert_true(looks(RV_SEC(10), 2) <= 2 * spin + 6); /* until one was long */
+	assert_true(looks(RV_SEC(10), 10) <= 30);
+}
+
 static void a_stopped_reactor_does_not_sleep(void **state)
 {
 	(void)state;
@@ -368,6 +431,7 @@ int main(void)
 		REACTOR(an_idle_reactor_sleeps_until_the_next_timer),
 		REACTOR(a_pollers_own_time_ends_the_sleep),
 		REACTOR(a_poller_that_will_not_arm_keeps_the_reactor_awake),
+		REACTOR(a_core_spins_before_a_sleep_only_while_its_sleeps_are_short),
 		REACTOR(a_stopped_reactor_does_not_sleep),
 		REACTOR(there_is_room_for_sixteen_pollers),
 	};
