@@ -94,7 +94,10 @@ int rv_arena_map_take(struct rv_arena_map *m, const struct rv_arena_word *w, str
 		*why = "the daemon named bytes outside its memory";
 		return -EPROTO;
 	}
-	if (a->single_use && a->idle_since) {
+	if (a == m->kept) {
+		m->kept = NULL;
+		a->idle_since = 0;
+	} else if (a->single_use && a->idle_since) {
 		a->idle_since = 0;
 		m->idle_nr--;
 	}
@@ -185,7 +188,12 @@ void rv_arena_map_drop(struct rv_arena_map *m, struct rv_arena *a, uint64_t newe
 	if (--a->holds || !a->single_use)
 		return;
 	a->idle_since = newest;
-	m->idle_nr++;
+	if (!a->writable) {
+		m->idle_nr++;
+		return;
+	}
+	m->idle_nr += m->kept != NULL;
+	m->kept = a;
 }
 
 void rv_arena_map_sweep(struct rv_arena_map *m, uint64_t oldest)
@@ -194,7 +202,7 @@ void rv_arena_map_sweep(struct rv_arena_map *m, uint64_t oldest)
 	size_t pos = 0;
 
 	while (m->idle_nr && (a = rv_map64_next(&m->by_id, &pos))) {
-		if (!a->idle_since || oldest <= a->idle_since)
+		if (!a->idle_since || oldest <= a->idle_since || a == m->kept)
 			continue;
 		rv_map64_del(&m->by_id, a->id);
 		munmap(a->base, a->len);

@@ -5,7 +5,9 @@
  *
  * A pooled arena stays mapped until the session ends. A single-use one goes when its last hold
  * is dropped and no request is under way whose reply may still name it: the daemon sends the
- * descriptor again only for requests that it reads after the buffer was given back.
+ * descriptor again only for requests that it reads after the buffer was given back. But one that
+ * this session may write, the last that became idle, stays until another does, for mapping costs
+ * more than all else of a view: the daemon can take the memory of such an arena from under it.
  *
  * Of the buffers in writable arenas it knows where they are: a pointer into one names the buffer.
  *
@@ -39,7 +41,8 @@ struct rv_arena {
 /** A zeroed one is empty. */
 struct rv_arena_map {
 	struct rv_map64 by_id;
-	uint64_t idle_nr; /* single-use arenas without holds */
+	uint64_t idle_nr;      /* single-use arenas without holds, but for this one: */
+	struct rv_arena *kept; /* NULL: none */
 };
 
 /** What a reply says about an arena. */

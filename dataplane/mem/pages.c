@@ -64,7 +64,11 @@ static int create(struct rv_pages *p, uint64_t len, bool writable, bool huge)
 		rc = -errno;
 		goto err_unmap;
 	}
-	*p = (struct rv_pages){.base = base, .len = len, .memfd = fd, .huge = huge};
+	*p = (struct rv_pages){.base = base,
+			       .len = len,
+			       .memfd = fd,
+			       .huge = huge,
+			       .writable = writable};
 	return 0;
 
 err_unmap:
@@ -89,12 +93,22 @@ int rv_pages_create(struct rv_pages *p, uint64_t len, bool writable, enum rv_hug
 	return create(p, len, writable, false);
 }
 
+/* A program that keeps its mapping keeps addresses with it, no memory; sealed against writing it cannot be taken so. */
+static void close_memory(struct rv_pages *p)
+{
+	if (p->memfd < 0)
+		return;
+	if (p->writable)
+		fallocate(p->memfd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)p->len);
+	close(p->memfd);
+	p->memfd = -1;
+}
+
 void rv_pages_destroy(struct rv_pages *p)
 {
 	if (p->base)
 		munmap(p->base, p->len);
-	if (p->memfd >= 0)
-		close(p->memfd);
+	close_memory(p);
 	*p = (struct rv_pages){.memfd = -1};
 }
 
@@ -106,6 +120,7 @@ int rv_pages_replace(struct rv_pages *p, struct rv_pages *by)
 		return -errno;
 	p->memfd = by->memfd;
 	p->huge = by->huge;
+	p->writable = by->writable;
 	*by = (struct rv_pages){.memfd = -1};
 	return 0;
 }
@@ -116,9 +131,7 @@ void rv_pages_hollow(struct rv_pages *p)
 		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
 
 	RV_CHECK(z == p->base);
-	if (p->memfd >= 0)
-		close(p->memfd);
-	p->memfd = -1;
+	close_memory(p);
 	p->hollow = true;
 }
 

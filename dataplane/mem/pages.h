@@ -25,6 +25,7 @@ struct rv_pages {
 	uint64_t len;
 	int memfd; /* -1 once hollow */
 	bool huge;
+	bool writable; /* by others: they may have it mapped after its end, too */
 	bool hollow;
 	bool warm; /* of a parking: nobody else can reach them, so they may go at any time */
 };
@@ -37,7 +38,7 @@ struct rv_pages {
  */
 int rv_pages_create(struct rv_pages *p, uint64_t len, bool writable, enum rv_hugepages huge);
 
-/** Unmap and close. Nothing may reach the addresses any more. @thread slow */
+/** Unmap and close. Nothing may reach the addresses any more. What others may write goes even while they map it. @thread slow */
 void rv_pages_destroy(struct rv_pages *p);
 
 /**

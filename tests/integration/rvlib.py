@@ -46,6 +46,11 @@ class Opts(C.Structure):
                 ("keep", C.c_bool), ("how", C.POINTER(How)), ("reserved", U64 * 4)]
 
 
+class Buf(C.Structure):
+    _fields_ = [("data", C.c_void_p), ("len", C.c_uint64), ("writable", C.c_bool), ("pinned", C.c_bool), ("plain", C.c_int),
+                ("client", C.c_void_p), ("token", C.c_uint64), ("arena", C.c_void_p)]
+
+
 class RvError(Exception):
     def __init__(self, rc):
         super().__init__("%d: %s" % (rc, lib.rv_last_error().decode()))
@@ -60,6 +65,9 @@ def check(rc):
 lib.rv_open.argtypes = [C.c_char_p, C.POINTER(P)]
 lib.rv_close.argtypes = [P]
 lib.rv_close.restype = None
+lib.rv_alloc_pinned.argtypes = [P, U64, C.POINTER(Buf)]
+lib.rv_register_pinned.argtypes = [P, C.POINTER(Buf), C.POINTER(Opts), C.POINTER(Handle)]
+lib.rv_drop.argtypes = [P, Handle]
 lib.rv_region_register.argtypes = [P, C.c_int, U64, U64, C.POINTER(P)]
 lib.rv_register_data_in_region.argtypes = [P, P, U64, U64, C.POINTER(Opts), C.POINTER(Handle)]
 lib.rv_region_effective_range.argtypes = [P, C.POINTER(U64), C.POINTER(U64)]
@@ -85,6 +93,14 @@ class Lib:
 
     def close(self):
         lib.rv_close(self.c)
+
+    def fill(self, length, byte):
+        """A slot of so many bytes, written in the arena itself. @return its handle"""
+        b, o, h = Buf(), Opts(), Handle()
+        check(lib.rv_alloc_pinned(self.c, length, C.byref(b)))
+        C.memset(b.data, byte, length)
+        check(lib.rv_register_pinned(self.c, C.byref(b), C.byref(o), C.byref(h)))
+        return h
 
     def region(self, fd, offset, length):
         r = P()

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What a daemon costs, and what it does with less than it would like."""
 import pwd
+import re
 import signal
 import tempfile
 
@@ -87,6 +88,24 @@ def test_the_pages_of_a_large_fetch_are_kept_a_moment_for_the_next():
         eventually(lambda: b.metrics()["rvd_parked_bytes"] == 0, 30, "their end")
         assert cb.list("status")["plain_bytes"] <= 8 << 20
         assert a.stop() == 0 and b.stop() == 0
+
+
+def test_a_program_that_does_nothing_keeps_no_memory_of_a_slot_that_is_gone():
+    """librv keeps the last large arena of its own mapped: addresses, but no memory once the slot has gone."""
+    from rvlib import Lib, lib
+
+    def shared_mib():
+        return int(re.search(r"RssShmem:\s+(\d+)", open("/proc/self/status").read()).group(1)) >> 10
+
+    with Daemon("a", memory__retain_arena_bytes="0") as a:
+        before, program = shared_mib(), Lib(a.socket)
+        h = program.fill(96 << 20, 0x5a)
+        assert shared_mib() - before >= 90  # it is still mapped
+        assert lib.rv_drop(program.c, h) == 0
+        eventually(lambda: shared_mib() - before < 8, what="the memory's end")
+        assert a.client().list("status")["used_bytes"] == 0
+        program.close()
+        assert a.stop() == 0
 
 
 def test_memory_that_is_not_to_be_had_is_an_error_and_not_a_crash():

@@ -394,6 +394,54 @@ static void a_single_use_arena_goes_with_its_last_view(void **state)
 	fake_stop(&f);
 }
 
+/* One that this session may write stays mapped, and its descriptor, when it comes again, is not needed. */
+static void script_writable(int fd)
+{
+	int arena = fake_make_arena(F_SEAL_SHRINK);
+
+	for (unsigned i = 0; i < 4; i++) {
+		struct rv_local_rep rep = fake_got(fake_expect(fd, RV_LOCAL_GET).id, i + 1, 0, 100);
+
+		rep.single_use = rep.writable = 1;
+		rep.arena = i < 2 ? 9 : 10;
+		fake_answer_get(fd, rep, arena);
+		MUST(fake_expect(fd, RV_LOCAL_FREE).token == i + 1);
+	}
+	close(arena);
+	fake_until_closed(fd);
+}
+
+static void the_last_writable_single_use_arena_stays_mapped(void **state)
+{
+	struct rv_buf a;
+	struct fake_daemon f;
+	uint64_t lease;
+	void *first = NULL, *second = NULL;
+	int fds, next;
+
+	(void)state;
+	fake_start(&f, script_writable);
+	fds = open("/dev/null", O_RDONLY);
+	for (unsigned i = 0; i < 4; i++) {
+		assert_int_equal(rv_get_pinned(f.c, fake_handle(1), NULL, &a, &lease), 0);
+		assert_int_equal(((uint8_t *)a.data)[99], 99);
+		if (i == 0)
+			first = a.data;
+		if (i == 2)
+			second = a.data;
+		assert_ptr_equal(a.data, i < 2 ? first : second);
+		assert_true(i == 3 || fake_is_mapped(first)); /* until the next is idle */
+		rv_buf_free(&a);
+		assert_true(fake_is_mapped(i < 2 ? first : second));
+	}
+	assert_false(fake_is_mapped(first));
+	next = open("/dev/null", O_RDONLY);
+	assert_int_equal(next, fds + 1); /* no descriptor was kept */
+	close(next);
+	close(fds);
+	fake_stop(&f);
+}
+
 /* Forks. */
 
 static void script_wait(int fd)
@@ -534,6 +582,7 @@ int main(void)
 		cmocka_unit_test(an_arena_is_shown_once_and_named_again),
 		cmocka_unit_test(memory_that_cannot_be_trusted_is_refused_and_given_back),
 		cmocka_unit_test(a_single_use_arena_goes_with_its_last_view),
+		cmocka_unit_test(the_last_writable_single_use_arena_stays_mapped),
 		cmocka_unit_test(a_forked_child_is_refused_and_harms_nobody),
 		cmocka_unit_test(references_are_read_and_written),
 		cmocka_unit_test(what_is_no_reference_is_refused),

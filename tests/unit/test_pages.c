@@ -57,6 +57,37 @@ static void only_session_pages_can_be_mapped_writable_by_others(void **state)
 	}
 }
 
+/* What a program maps of its own arena costs no memory once the arena is gone; what it only reads cannot be taken so. */
+static void a_mapping_that_is_kept_keeps_no_memory_of_session_pages(void **state)
+{
+	(void)state;
+	for (unsigned way = 0; way < 3; way++) {
+		bool writable = way > 0;
+		unsigned char in_core[16] = {0};
+		struct rv_pages p;
+		uint8_t *m;
+		int fd;
+
+		assert_int_equal(rv_pages_create(&p, 16 * 4096, writable, RV_HUGEPAGES_NO), 0);
+		fd = dup(p.memfd);
+		m = mmap(NULL, p.len, PROT_READ, MAP_SHARED, fd, 0);
+		assert_true(m != MAP_FAILED);
+		((uint8_t *)p.base)[5000] = 7;
+		if (way == 2) {
+			rv_pages_hollow(&p);
+			munmap(p.base, p.len);
+		} else {
+			rv_pages_destroy(&p);
+		}
+		assert_int_equal(mincore(m, 16 * 4096, in_core), 0);
+		for (unsigned i = 0; i < 16; i++)
+			assert_int_equal(in_core[i] & 1, !writable);
+		assert_int_equal(m[5000], writable ? 0 : 7);
+		munmap(m, 16 * 4096);
+		close(fd);
+	}
+}
+
 static void a_length_no_machine_has_is_out_of_memory(void **state)
 {
 	struct rv_pages p;
@@ -179,6 +210,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(pages_are_whole_zeroed_and_sealed),
 		cmocka_unit_test(only_session_pages_can_be_mapped_writable_by_others),
+		cmocka_unit_test(a_mapping_that_is_kept_keeps_no_memory_of_session_pages),
 		cmocka_unit_test(a_length_no_machine_has_is_out_of_memory),
 		cmocka_unit_test(hollow_pages_read_as_zeros_and_hold_no_memory),
 		cmocka_unit_test(parked_pages_come_back_to_their_owner_only),
