@@ -571,6 +571,8 @@ static int make_messenger(struct rv_node *n)
 		.staged_payload_max = n->cfg->rendezvous.staged_payload_max,
 		.drop_block = drop_block,
 		.drop_user = n,
+		.find = n->cfg->discovery.kind == RV_CONFIG_DISCOVERY_NONE ? NULL : rv_node_find,
+		.find_user = n,
 	};
 	struct rv_tcp_conf tc = {
 		.ring = &n->uring,
@@ -717,7 +719,7 @@ static int build(struct rv_node *n, char *why, size_t cap)
 	if (rc)
 		return rc;
 	n->engines.nr = polling_cores(n);
-	n->mesh = rv_mesh_create(n->core_nr + 3, CELLS);
+	n->mesh = rv_mesh_create(n->core_nr + 4, CELLS);
 	if (!n->mesh)
 		return rv_node_fail(-ENOMEM, why, cap, "out of memory");
 	n->main_port = rv_mesh_port(n->mesh, n->core_nr + 1);
@@ -801,6 +803,8 @@ void rv_node_destroy(struct rv_node *n, bool leak)
 {
 	rv_telemetry_stop();
 	rv_metrics_http_stop(n->http);
+	rv_discovery_stop(n->discovery);
+	rv_discovery_destroy(n->discovery);
 	if (n->mesh) {
 		rv_prompt_stop(&n->prompt);
 		rv_registrar_stop(&n->registrar);
@@ -873,6 +877,8 @@ int rv_node_start(struct rv_config *cfg, struct rv_node **out, char *why, size_t
 		rc = rv_node_publish_address(n, why, why_cap);
 	if (!rc)
 		rc = start_metrics(n, why, why_cap);
+	if (!rc && cfg->discovery.kind != RV_CONFIG_DISCOVERY_NONE)
+		rc = rv_node_start_discovery(n, why, why_cap);
 	if (!rc)
 		rv_node_serve_telemetry(n);
 	if (rc) {

@@ -8,6 +8,7 @@
 
 #include <pthread.h>
 
+#include "control/discovery/discovery.h"
 #include "control/local/session.h"
 #include "control/messenger/messenger.h"
 #include "control/service/identity.h"
@@ -58,6 +59,7 @@ struct rv_node {
 	struct rv_admission admission;
 	struct rv_allow_list *allow_lists; /* all that were ever in force, the newest first */
 	struct rv_messenger *messenger;
+	struct rv_discovery *discovery;        /* NULL: none; written before the cores run */
 	struct rv_node_dial *dials;            /* one for each configured peer */
 	struct rv_ucx_am *am[RV_MAX_REACTORS]; /* one a polling core; none without UCX */
 	struct rv_local *local;
@@ -94,6 +96,12 @@ void rv_node_remove_files(struct rv_node *n);
 int rv_node_publish_address(struct rv_node *n, char *why, size_t cap);
 void rv_node_write_ports(struct rv_node *n);
 void rv_node_remove_ports(struct rv_node *n);
+
+/* node_discovery.c */
+/** rv_messenger_conf.find. @thread the net core's */
+int rv_node_find(void *user, uint64_t worker);
+/** Our address is known by now. */
+int rv_node_start_discovery(struct rv_node *n, char *why, size_t cap);
 
 /* node_status.c */
 void rv_node_put_status(void *user, struct rv_json_out *o);

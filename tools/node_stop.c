@@ -102,11 +102,13 @@ int rv_node_stop(struct rv_node *n, bool (*hurry)(void *), void *ctx, struct rv_
 
 	*end = (struct rv_node_end){0};
 	rv_metrics_set_ready(&n->metrics, false);
+	rv_discovery_leave(n->discovery);
 	rv_log_info("shutdown: draining");
 	end->cut = drain(n, hurry, ctx);
 	until_idle_engines(n, RV_STOP_ABANDON, STOP_STEP_NS);
 	clean = until_idle_engines(n, RV_STOP_DEMOTE, STOP_STEP_NS);
 	clean &= until_idle_net(n, NET_REGIONS, STOP_STEP_NS);
+	rv_discovery_stop(n->discovery);
 	until_idle_net(n, NET_FLUSH, FLUSH_NS);
 	until_idle_net(n, NET_LOCAL_STOP, STOP_STEP_NS);
 	ask_engines(n, RV_STOP_LEASES);

@@ -230,11 +230,12 @@ static int check_listen(const struct rv_config *cfg, const struct rv_config_sink
 
 static int check_discovery(const struct rv_config *cfg, const struct rv_config_sink *sink)
 {
-	if (cfg->discovery.kind != RV_CONFIG_DISCOVERY_NONE)
-		return complain_at(
-			cfg, sink, "discovery", "kind",
-			"discovery.kind: this version has no discovery: name peers in [peer \"NAME\"] "
-			"sections (none)");
+	if (cfg->discovery.kind == RV_CONFIG_DISCOVERY_FILE && !cfg->discovery.path[0])
+		return complain_at(cfg, sink, "discovery", "kind",
+				   "discovery.kind = file needs discovery.path");
+	if (cfg->discovery.kind == RV_CONFIG_DISCOVERY_ETCD && !cfg->discovery.endpoints[0])
+		return complain_at(cfg, sink, "discovery", "kind",
+				   "discovery.kind = etcd needs discovery.endpoints");
 	return 0;
 }
 

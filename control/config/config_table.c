@@ -148,13 +148,13 @@ const struct rv_opt rv_opts[] = {
 	 "Answer on DPDK's telemetry socket, dpdk/rvd/dpdk_telemetry.v2 in runtime_dir."},
 
 	{"discovery", "kind", RV_OPT_WORD, 0, "none", AT(discovery.kind), 0, 0, "none/file/etcd", NULL,
-	 "Where peers are looked up."},
+	 "Where this node makes itself known, and looks up owners that are not known here: a handle is enough then."},
 	{"discovery", "path", RV_OPT_TEXT, RV_OPT_PATH, "", AT(discovery.path), 0, 0, NULL, NULL,
-	 "The file, for kind = file."},
+	 "The file, for kind = file; nodes share it, stock ones too."},
 	{"discovery", "endpoints", RV_OPT_TEXT, 0, "", AT(discovery.endpoints), 0, 0, NULL, NULL,
-	 "The servers, for kind = etcd."},
-	{"discovery", "prefix", RV_OPT_TEXT, 0, "", AT(discovery.prefix), 0, 0, NULL, NULL,
-	 "What the keys start with, for kind = etcd."},
+	 "The servers, for kind = etcd: host:port or http(s)://host:port, separated by commas."},
+	{"discovery", "prefix", RV_OPT_TEXT, 0, "/rvd/peers/", AT(discovery.prefix), 0, 0, NULL, NULL,
+	 "What the keys start with, for kind = etcd; the WorkerId follows."},
 
 	{"log", "level", RV_OPT_WORD, RV_OPT_LIVE, "info", AT(log.level), 0, 0, "error/warn/info/debug", NULL,
 	 "error needs a person, warn is odd but served, info is lifecycle, debug is per object."},

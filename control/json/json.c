@@ -300,3 +300,12 @@ const char *rv_json_text(const struct rv_json *v, size_t *len)
 	*len = (size_t)json_object_get_string_len(unwrap(v));
 	return json_object_get_string(unwrap(v));
 }
+
+const char *rv_json_print(const struct rv_json *v)
+{
+	struct json_object *o = unwrap(v);
+
+	return o ? json_object_to_json_string_ext(o, JSON_C_TO_STRING_SPACED |
+							     JSON_C_TO_STRING_NOSLASHESCAPE)
+		 : "null";
+}

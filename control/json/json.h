@@ -84,6 +84,9 @@ int rv_json_bool(const struct rv_json *v, bool *out);
 /** A string's bytes, terminated as well; they may contain NUL. @return NULL when @v is no string */
 const char *rv_json_text(const struct rv_json *v, size_t *len);
 
+/** A value's text, on one line; numbers as they were spelt. Borrowed from its document until it is asked for again. */
+const char *rv_json_print(const struct rv_json *v);
+
 /*
  * Writing, onto a buffer that grows. Commas come by themselves; the caller balances its brackets.
  *

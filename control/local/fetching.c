@@ -461,6 +461,19 @@ void rv_pending_start(struct pending *p)
 	p->patience_ns = rv_sat_add(now, p->s->local->conf.call_timeout_ns);
 }
 
+void rv_session_reach(const struct pending *p,
+		      void (*done)(void *ctx, const struct rv_connect_result *r), void *ctx)
+{
+	struct rv_messenger *m = p->s->local->conf.messenger;
+	uint64_t deadline = rv_min_u64(p->deadline_ns, p->patience_ns);
+
+	if (p->rq.host[0])
+		rv_messenger_connect(m, p->rq.host, (uint16_t)p->rq.port, p->rq.worker, NULL,
+				     deadline, done, ctx);
+	else
+		rv_messenger_find(m, p->rq.worker, deadline, done, ctx);
+}
+
 void rv_session_op(struct session *s, unsigned op, const struct rv_local_req *rq)
 {
 	struct pending *p;
@@ -476,14 +489,10 @@ void rv_session_op(struct session *s, unsigned op, const struct rv_local_req *rq
 	rv_pending_start(p);
 	if (op == RV_LOCAL_DETACH || op == RV_LOCAL_RELEASE)
 		lease_forget(s, (struct rv_handle){rq->worker, rq->local}, rq->lease_id);
-	if (rq->host[0] && rq->worker != s->local->conf.worker)
-		rv_messenger_connect(
-			s->local->conf.messenger, rq->host, (uint16_t)rq->port, rq->worker, NULL,
-			rv_min_u64(p->deadline_ns, rv_sat_add(s->local->conf.reactor->now_ns,
-							      s->local->conf.call_timeout_ns)),
-			connected, p);
-	else
+	if (rq->worker == s->local->conf.worker)
 		start_op(p);
+	else
+		rv_session_reach(p, connected, p);
 }
 
 /* PEER_ADD, PEER_INFO */

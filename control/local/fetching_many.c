@@ -263,12 +263,7 @@ static void together(struct session *s, const struct rv_local_req *rq,
 		m->id[i] = one[i].id;
 		m->peer.one[i] = (struct rv_peer_one){.local = one[i].local};
 	}
-	if (rq->host[0])
-		rv_messenger_connect(
-			s->local->conf.messenger, rq->host, (uint16_t)rq->port, one->worker, NULL,
-			rv_min_u64(m->p->deadline_ns, m->p->patience_ns), connected, m);
-	else
-		start(m);
+	rv_session_reach(m->p, connected, m);
 }
 
 void rv_session_get_many(struct session *s, const struct rv_local_req *rq, const uint8_t *payload,

@@ -146,6 +146,14 @@ static void start(struct out *o)
 	rv_served_call(local->conf.messenger, &q, called, o);
 }
 
+static uint64_t out_deadline(const struct out *o)
+{
+	const struct rv_local *local = o->p->s->local;
+	uint64_t ns = o->p->rq.timeout_ns;
+
+	return rv_sat_add(local->conf.reactor->now_ns, ns ? ns : local->conf.call_timeout_ns);
+}
+
 static void connected(void *ctx, const struct rv_connect_result *r)
 {
 	struct out *o = ctx;
@@ -160,6 +168,18 @@ static void connected(void *ctx, const struct rv_connect_result *r)
 	}
 	o->p->rq.worker = r->worker;
 	start(o);
+}
+
+static void found(void *ctx, const struct rv_connect_result *r)
+{
+	struct out *o = ctx;
+
+	if (!r->rc) {
+		start(o);
+		return;
+	}
+	rv_session_refuse(o->p->s, &o->p->rq, o->p->op, r->rc, "%s", r->why);
+	out_end(o);
 }
 
 static bool find_by_name(const struct rv_local *local, struct rv_local_req *rq)
@@ -217,11 +237,8 @@ void rv_session_call(struct session *s, unsigned op, const struct rv_local_req *
 	if (len)
 		memcpy(o->payload, payload, len);
 	if (o->p->rq.host[0] && rq->port) {
-		rv_messenger_connect(
-			local->conf.messenger, rq->host, (uint16_t)rq->port, 0, NULL,
-			rv_sat_add(local->conf.reactor->now_ns,
-				   rq->timeout_ns ? rq->timeout_ns : local->conf.call_timeout_ns),
-			connected, o);
+		rv_messenger_connect(local->conf.messenger, rq->host, (uint16_t)rq->port, 0, NULL,
+				     out_deadline(o), connected, o);
 		return;
 	}
 	if (o->p->rq.host[0] && !find_by_name(local, &o->p->rq)) {
@@ -230,5 +247,9 @@ void rv_session_call(struct session *s, unsigned op, const struct rv_local_req *
 		out_end(o);
 		return;
 	}
-	start(o);
+	if (o->p->rq.worker == local->conf.worker)
+		start(o); /* says so */
+	else
+		rv_messenger_find(local->conf.messenger, o->p->rq.worker, out_deadline(o), found,
+				  o);
 }

@@ -198,6 +198,9 @@ void rv_session_call(struct session *s, unsigned op, const struct rv_local_req *
 void rv_session_op(struct session *s, unsigned op, const struct rv_local_req *rq);
 /** Its deadlines, from now on. */
 void rv_pending_start(struct pending *p);
+/** Its owner is elsewhere: connect to it where the request says, or find it. @done as rv_messenger_connect() */
+void rv_session_reach(const struct pending *p,
+		      void (*done)(void *ctx, const struct rv_connect_result *r), void *ctx);
 /** Hand a GET over that has its deadlines already. */
 void rv_session_get_alone(struct pending *p);
 void rv_session_peer_add(struct session *s, const struct rv_local_req *rq, const uint8_t *payload,

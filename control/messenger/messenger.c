@@ -25,6 +25,7 @@ struct rv_messenger *rv_messenger_create(const struct rv_messenger_conf *conf)
 	m->conf = *conf;
 	m->reactor = conf->reactor;
 	m->calls_iface.ops = &rv_messenger_peer_calls_ops;
+	rv_list_init(&m->finds);
 	rv_list_init(&m->links);
 	rv_list_init(&m->pulls);
 	rv_list_init(&m->served);

@@ -23,6 +23,7 @@
 #include "dataplane/rendezvous/peers.h"
 
 struct rv_messenger;
+struct rv_peer_info;
 
 struct rv_messenger_conf {
 	struct rv_reactor *reactor; /* the net core's */
@@ -42,6 +43,12 @@ struct rv_messenger_conf {
 	/** Give back a block that was fetched for a program that is gone. */
 	void (*drop_block)(void *user, struct rv_engine *e, struct rv_block *b);
 	void *drop_user;
+	/**
+	 * Look a node up that is not known here: rv_messenger_found() is called later. @return 0 or -EAGAIN
+	 * NULL: there is nowhere to look.
+	 */
+	int (*find)(void *user, uint64_t worker);
+	void *find_user;
 };
 
 /** Why a staged message's payload was not taken; the label of rvd_staged_payloads_refused_total. */
@@ -118,7 +125,6 @@ int rv_messenger_add_peer_info(struct rv_messenger *m, const void *info, size_t 
 			       const char *name, uint64_t *worker, const char **why);
 
 /** As above for PeerInfo already taken apart. */
-struct rv_peer_info;
 int rv_messenger_add_peer(struct rv_messenger *m, const struct rv_peer_info *pi, const char *name,
 			  uint64_t *worker, const char **why);
 
@@ -139,6 +145,23 @@ struct rv_connect_result {
 void rv_messenger_connect(struct rv_messenger *m, const char *host, uint16_t port,
 			  uint64_t expected, const char *name, uint64_t deadline_ns,
 			  void (*done)(void *ctx, const struct rv_connect_result *r), void *ctx);
+
+/**
+ * See to it that @worker can be reached, if only by asking where nodes are looked up. One that is known is not asked
+ * for, nor is one where there is nowhere to ask: then what follows says that it is not known.
+ *
+ * @param done  called once, perhaps from inside: rc 0, -EHOSTUNREACH, -ETIMEDOUT, -EAGAIN, -ESHUTDOWN, -ENOMEM
+ */
+void rv_messenger_find(struct rv_messenger *m, uint64_t worker, uint64_t deadline_ns,
+		       void (*done)(void *ctx, const struct rv_connect_result *r), void *ctx);
+
+/**
+ * What conf.find came to.
+ *
+ * @param rc   0 with @pi; -ENOENT: there is no such node; others with @why
+ */
+void rv_messenger_found(struct rv_messenger *m, uint64_t worker, int rc,
+			const struct rv_peer_info *pi, const char *why);
 
 const struct rv_peers *rv_messenger_peers(const struct rv_messenger *m);
 /** A name that was asked for, and behind which another node answers: no peer to show. */

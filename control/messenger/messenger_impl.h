@@ -90,6 +90,7 @@ struct rv_messenger {
 	struct rv_calls calls;
 	struct rv_peers peers;
 	size_t evict_pos;
+	struct rv_list finds;    /* find.c's, that wait */
 	struct rv_map64 unknown; /* who answers at an address and was not asked for by name */
 	struct rv_list links;
 	struct rv_carrier *datagrams;            /* NULL: none */
@@ -174,6 +175,10 @@ struct rv_peer *rv_messenger_peer(struct rv_messenger *m, uint64_t worker);
 uint8_t *rv_messenger_address_as(const struct rv_messenger *m, uint64_t incarnation, size_t *len);
 /** Take over what a peer's PeerInfo says. @return 0, or -EPROTO: nothing in it that we could use */
 int rv_messenger_learn(struct rv_messenger *m, struct rv_peer *p, const struct rv_peer_info *pi);
+
+/* find.c */
+/** Everybody who waits is told: -ESHUTDOWN. */
+void rv_finds_stop(struct rv_messenger *m);
 
 /* idle.c */
 /**

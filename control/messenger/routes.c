@@ -570,6 +570,7 @@ void rv_messenger_stop(struct rv_messenger *m)
 	size_t pos = 0;
 
 	m->stopped = true;
+	rv_finds_stop(m);
 	rv_task_cancel(m->reactor, &m->retell);
 	while ((p = rv_peers_next(&m->peers, &pos)))
 		stop_route(m, p);

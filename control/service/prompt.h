@@ -10,7 +10,7 @@
 #ifndef RV_CONTROL_SERVICE_PROMPT_H
 #define RV_CONTROL_SERVICE_PROMPT_H
 
-#include "control/service/port_thread.h"
+#include "dataplane/lcore/port_thread.h"
 #include "control/service/registrar.h"
 #include "dataplane/engine/export.h"
 

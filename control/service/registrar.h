@@ -13,7 +13,7 @@
 #ifndef RV_CONTROL_SERVICE_REGISTRAR_H
 #define RV_CONTROL_SERVICE_REGISTRAR_H
 
-#include "control/service/port_thread.h"
+#include "dataplane/lcore/port_thread.h"
 #include "dataplane/base/counter.h"
 #include "dataplane/engine/engine.h"
 #include "dataplane/mem/budget.h"

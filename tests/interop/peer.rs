@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{anyhow, bail, Context as _, Result};
 use bytes::Bytes;
 use tokio::io::{AsyncBufReadExt, BufReader};
+use velo::discovery::{FilesystemPeerDiscovery, FilesystemRegistrationGuard};
 use velo::observability::VeloMetrics;
 use velo::rendezvous::rdma::RdmaConfig;
 use velo::transports::tcp::TcpTransportBuilder;
@@ -199,6 +200,8 @@ struct Node {
     velo: Arc<Velo>,
     ucx: Option<Arc<UcxTransport>>,
     registry: prometheus::Registry,
+    /// This node's entry in the discovery file; it goes with the last of them.
+    _entry: Option<Arc<FilesystemRegistrationGuard>>,
 }
 
 async fn run_one(node: &Node, line: &str) -> Result<String> {
@@ -307,6 +310,13 @@ async fn start_node() -> Result<Node> {
         .stream_bind_addr(IpAddr::V4(Ipv4Addr::LOCALHOST))
         .metrics(Arc::new(VeloMetrics::register(&registry)?));
     let mut ucx = None;
+    let discovery = match std::env::var("VELO_PEER_DISCOVERY") {
+        Ok(path) => Some(Arc::new(FilesystemPeerDiscovery::new(path)?)),
+        Err(_) => None,
+    };
+    if let Some(file) = &discovery {
+        builder = builder.discovery(file.clone());
+    }
     for name in order.split(',') {
         builder = match name {
             "tcp" => {
@@ -322,11 +332,16 @@ async fn start_node() -> Result<Node> {
             other => bail!("VELO_PEER_TRANSPORTS: {other}"),
         };
     }
-    let velo = builder.build().await?;
+    let velo: Arc<Velo> = builder.build().await?.into(); // 0.12 gives an Arc, 0.21 a handle
+    let entry = match &discovery {
+        Some(file) => Some(Arc::new(file.register_peer_info(&velo.peer_info()).await?)),
+        None => None,
+    };
     Ok(Node {
-        velo: velo.into(), // 0.12 gives an Arc, 0.21 a handle
+        velo,
         ucx,
         registry,
+        _entry: entry,
     })
 }
 

@@ -1,4 +1,4 @@
-#include "control/service/port_thread.h"
+#include "dataplane/lcore/port_thread.h"
 
 #include <stdatomic.h>
 #include <stdint.h>

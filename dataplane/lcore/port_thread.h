@@ -1,8 +1,8 @@
 /*
  * port_thread.h - a control thread that does nothing but serve the cells sent to its port.
  */
-#ifndef RV_CONTROL_SERVICE_PORT_THREAD_H
-#define RV_CONTROL_SERVICE_PORT_THREAD_H
+#ifndef RV_DATAPLANE_LCORE_PORT_THREAD_H
+#define RV_DATAPLANE_LCORE_PORT_THREAD_H
 
 #include <pthread.h>
 #include <stdbool.h>

@@ -1,0 +1,150 @@
+/*
+ * Nodes that are not known here and may be found where nodes are looked up:
+ *
+ *   find --known, or nowhere to look--> done
+ *     '--> waits --found--> a peer like any other --> done
+ *                '--no such node, deadline, stop----> done
+ *
+ * One question for each node, however many wait for it.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "control/messenger/messenger_impl.h"
+#include "dataplane/base/err.h"
+
+/* That wait at once: a local program's mistake must not become a flood. */
+#define FINDS_MAX 4096u
+
+struct find {
+	struct rv_list link;
+	uint64_t worker;
+	struct rv_task deadline;
+	void (*done)(void *ctx, const struct rv_connect_result *r);
+	void *ctx;
+};
+
+static void finish(struct rv_messenger *m, struct find *f, int rc, const char *why)
+{
+	struct rv_connect_result r = {.rc = rc, .worker = f->worker, .told = !rc, .why = why};
+	struct find copy = *f;
+
+	rv_task_cancel(m->reactor, &f->deadline);
+	rv_list_del(&f->link);
+	free(f);
+	copy.done(copy.ctx, &r);
+}
+
+static void late(struct rv_reactor *r, struct rv_task *t)
+{
+	finish(rv_port_user(r->port), RV_CONTAINER(t, struct find, deadline), -ETIMEDOUT,
+	       "where the owner is was not found out in time");
+}
+
+static bool is_known(struct rv_messenger *m, uint64_t worker)
+{
+	struct rv_peer *p = rv_peers_find(&m->peers, worker);
+
+	return p && rv_route_of(m, p);
+}
+
+/* @param[out] nr  that wait for whatever node @return whether one waits for this */
+static bool is_asked_for(const struct rv_messenger *m, uint64_t worker, size_t *nr)
+{
+	struct rv_list *it;
+	bool asked = false;
+
+	*nr = 0;
+	RV_LIST_EACH(it, &m->finds)
+	{
+		asked |= RV_LIST_ENTRY(it, struct find, link)->worker == worker;
+		++*nr;
+	}
+	return asked;
+}
+
+static int begin(struct rv_messenger *m, const struct find *like, uint64_t deadline_ns)
+{
+	size_t nr;
+	bool asked = is_asked_for(m, like->worker, &nr);
+	struct find *f = nr < FINDS_MAX ? malloc(sizeof(*f)) : NULL;
+
+	if (!f)
+		return nr < FINDS_MAX ? -ENOMEM : -EAGAIN;
+	if (!asked && m->conf.find(m->conf.find_user, like->worker)) {
+		free(f);
+		return -EAGAIN;
+	}
+	*f = *like;
+	rv_list_init(&f->link);
+	rv_list_push(&m->finds, &f->link);
+	rv_task_at(m->reactor, &f->deadline, deadline_ns);
+	return 0;
+}
+
+void rv_messenger_find(struct rv_messenger *m, uint64_t worker, uint64_t deadline_ns,
+		       void (*done)(void *ctx, const struct rv_connect_result *r), void *ctx)
+{
+	struct rv_connect_result r = {.worker = worker, .told = true, .why = ""};
+	struct find like = {.worker = worker, .deadline = {.fn = late}, .done = done, .ctx = ctx};
+
+	if (m->conf.find && !m->stopped && !is_known(m, worker)) {
+		r.rc = begin(m, &like, deadline_ns);
+		if (!r.rc)
+			return;
+		r.why = rv_err_name(r.rc);
+	}
+	done(ctx, &r);
+}
+
+static int take(struct rv_messenger *m, uint64_t worker, const struct rv_peer_info *pi,
+		const char **why)
+{
+	uint64_t told = 0;
+	int rc = rv_worker_id(pi->instance) == worker ? 0 : -EPROTO;
+
+	*why = "another node's";
+	return rc ? rc : rv_messenger_add_peer(m, pi, NULL, &told, why);
+}
+
+void rv_messenger_found(struct rv_messenger *m, uint64_t worker, int rc,
+			const struct rv_peer_info *pi, const char *why)
+{
+	struct rv_list *it, *next, now;
+	const char *wrong = NULL;
+	char text[256] = "";
+
+	if (!rc)
+		rc = take(m, worker, pi, &wrong);
+	if (rc == -ENOENT)
+		snprintf(
+			text, sizeof(text),
+			"the owner (worker %" PRIu64
+			") is not known here, and nothing of it is found where nodes are looked up (discovery)",
+			worker);
+	else if (rc)
+		snprintf(text, sizeof(text),
+			 "the owner (worker %" PRIu64 ") cannot be looked up: %s", worker,
+			 wrong ? wrong : why);
+	if (rc)
+		rc = rc == -ENOMEM ? rc : -EHOSTUNREACH;
+	rv_list_init(&now);
+	RV_LIST_EACH_SAFE(it, next, &m->finds)
+	{
+		if (RV_LIST_ENTRY(it, struct find, link)->worker != worker)
+			continue;
+		rv_list_del(it);
+		rv_list_push(&now, it);
+	}
+	while (!rv_list_empty(&now))
+		finish(m, RV_LIST_ENTRY(now.next, struct find, link), rc, text);
+}
+
+void rv_finds_stop(struct rv_messenger *m)
+{
+	while (!rv_list_empty(&m->finds))
+		finish(m, RV_LIST_ENTRY(m->finds.next, struct find, link), -ESHUTDOWN,
+		       "this node is shutting down");
+}
