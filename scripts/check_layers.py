@@ -5,6 +5,7 @@
     scripts/check_layers.py --self-test   check the checker
 
 Includes are written from the root: #include "dataplane/mem/arena.h".
+The Python client imports the standard library and itself; NumPy only where somebody asks for an array.
 """
 import os
 import re
@@ -41,6 +42,10 @@ VENDORS = [
     (r"cmocka\.h$", "tests/"),
 ]
 VENDORS = [(re.compile(pattern), place) for pattern, place in VENDORS]
+
+# The package that programs import.
+PYTHON_CLIENT = "control/client/python/rv"
+PYTHON_IMPORT = re.compile(r"(\s*)(?:import\s+([\w.]+)|from\s+([\w.]+)\s+import\b)")
 
 INCLUDE = re.compile(r'\s*#\s*include\s*(?:(["<])([^">]+)[">]|(\S.*))')
 
@@ -130,12 +135,23 @@ def why_not(src, line):
     return why_not_ours(src, name)
 
 
+def why_not_python(line):
+    """Why `line` of the Python client is refused; None when it imports nothing or may."""
+    m = PYTHON_IMPORT.match(line)
+    if not m:
+        return None
+    indent, module = m.group(1), (m.group(2) or m.group(3)).split(".")[0]
+    if module in ("", "rv") or module in sys.stdlib_module_names or (module == "numpy" and indent):
+        return None
+    return f"the Python client may not import {module}" + (" at its top" if module == "numpy" else "")
+
+
 def sources(root):
     for top in TOPS:
         for path, dirs, files in os.walk(os.path.join(root, top)):
             dirs.sort()
             for name in sorted(files):
-                if name.endswith((".c", ".h")):
+                if name.endswith((".c", ".h")) or (path.endswith(PYTHON_CLIENT) and name.endswith(".py")):
                     yield os.path.relpath(os.path.join(path, name), root)
 
 
@@ -145,7 +161,7 @@ def check(root):
         seen += 1
         with open(os.path.join(root, src), encoding="utf-8", errors="replace") as f:
             for number, line in enumerate(f, 1):
-                why = why_not(src, line)
+                why = why_not_python(line) if src.endswith(".py") else why_not(src, line)
                 if why:
                     print(f"{src}:{number}: {why}")
                     bad += 1
@@ -213,6 +229,9 @@ tools/rvd.c                     <cmocka.h>
 tools/rvd.c                     "tests/fake/fabric.h"
 tools/rvd.c                     HEADER
 """
+GOOD_PYTHON = ("import os", "from .ref import Handle", "from . import _proto as p", "    import numpy as np",
+               "from collections import deque", "x = 'import y'")
+BAD_PYTHON = ("import numpy", "import requests", "from rvdtest import Client", "    import msgpack")
 
 
 def self_test():
@@ -224,6 +243,13 @@ def self_test():
                 passed += 1
             else:
                 print(f"self-test: wrong about {src} including {what}")
+                failed += 1
+    for lines, want in ((GOOD_PYTHON, True), (BAD_PYTHON, False)):
+        for line in lines:
+            if (why_not_python(line) is None) == want:
+                passed += 1
+            else:
+                print(f"self-test: wrong about a Python client that says {line}")
                 failed += 1
     print(f"{passed} passed, {failed} failed")
     return 1 if failed else 0
