@@ -261,9 +261,11 @@ def test_a_stream_that_cannot_be_trusted_ends_the_session():
 def test_descriptors_that_belong_to_nothing_end_the_session():
     def send(f, q):
         fd = memfd(b"x")
-        for _ in range(40):
-            f.send(answer(GET | REPLY, 999), [fd])  # nobody waits for that
-        os.close(fd)
+        try:
+            for _ in range(40):
+                f.send(answer(GET | REPLY, 999), [fd])  # nobody waits for that
+        finally:
+            os.close(fd)
 
     for kind in BOTH:
         before = fds()

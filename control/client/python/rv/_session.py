@@ -30,6 +30,9 @@ TEXT_MAX = 400
 _RECV = 65536
 _READS = 64  # a turn of an event loop
 _CMSG = socket.CMSG_SPACE(32 * 4)
+_RECV_FLAGS = int(socket.MSG_DONTWAIT) | int(socket.MSG_CMSG_CLOEXEC)
+_TRUNCATED = int(socket.MSG_CTRUNC)
+_SEND_FLAGS = int(socket.MSG_DONTWAIT) | int(socket.MSG_NOSIGNAL)
 _GIVES = (p.GET, p.ALLOC, p.COMMIT)
 _CLOSED = "the daemon closed the connection"
 
@@ -321,7 +324,7 @@ class Session:
                 if len(parts) >= 64:
                     break
             try:
-                nr = self.sock.sendmsg(parts, (), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+                nr = self.sock.sendmsg(parts, (), _SEND_FLAGS)
             except (BlockingIOError, InterruptedError):
                 self.on_stuck()
                 return
@@ -338,9 +341,9 @@ class Session:
 
     # Receiving: one thread at a time.
 
-    def read_ready(self) -> None:
+    def read_ready(self, reads: int = _READS) -> None:
         """Take what is in the socket and hand it on, as much as is fair in one go."""
-        for _ in range(_READS):
+        for _ in range(reads):
             if not self._read_once():
                 return
 
@@ -362,14 +365,13 @@ class Session:
             raise
 
     def _receive(self) -> Iterator[p.Frame] | None:
-        flags = socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
         place = self.reader.place()
         data = b""
         try:
             if place is not None:
-                nr, anc, mf, _ = self.sock.recvmsg_into([place], _CMSG, flags)
+                nr, anc, mf, _ = self.sock.recvmsg_into([place], _CMSG, _RECV_FLAGS)
             else:
-                data, anc, mf, _ = self.sock.recvmsg(_RECV, _CMSG, flags)
+                data, anc, mf, _ = self.sock.recvmsg(_RECV, _CMSG, _RECV_FLAGS)
                 nr = len(data)
         except (BlockingIOError, InterruptedError):
             return None
@@ -379,7 +381,7 @@ class Session:
         for level, kind, raw in anc:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 fds.frombytes(raw[:len(raw) - len(raw) % fds.itemsize])
-        if mf & socket.MSG_CTRUNC:
+        if mf & _TRUNCATED:
             for fd in fds:
                 os.close(fd)
             raise error(errno.EMFILE, "this process has no descriptors left for the daemon's memory: raise its limit")
@@ -512,11 +514,6 @@ class Session:
     def _open(self, w: Window) -> memoryview:
         self.windows.add(w)
         return w.open()
-
-    def forget_lease(self, fields: dict[str, Any]) -> None:
-        """Detach, from anywhere, without waiting: not even for the lock."""
-        self.gone.append(fields)
-        self.collect()
 
     def collect(self) -> None:
         """Give back what has ended, unless somebody has the lock, who will."""

@@ -122,11 +122,12 @@ class View(_Memory):
         if os.getpid() != self._pid:
             self._root = None
             return
-        self._give_back()
         detach, self._detach = self._detach, None
         if detach:
-            self._session.forget_lease(detach)
             self.lease = 0
+            self._session.gone.append(detach)  # goes out with what is given back next
+        self._give_back()
+        self._session.collect()
 
     def keep_lease(self) -> int:
         """The lease, which is now the caller's to end: close() leaves it alone."""

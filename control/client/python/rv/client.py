@@ -199,7 +199,7 @@ class Client:
                 if what & select.POLLOUT:
                     s.flush()
                 if what & ~select.POLLOUT:
-                    s.read_ready()
+                    s.read_ready(1)
 
     def _run(self, steps: Steps[T], b: v.Budget) -> T:
         """Drive a verb to its end."""
