@@ -281,8 +281,8 @@ def test_inherited_memory_faults_in_a_child_and_is_nothing_else():
         import mmap
         import resource
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        others = [mmap.mmap(-1, 16384) for _ in range(50)]  # would land there
-        os._exit(part[0] + len(others))
+        others = [mmap.mmap(-1, 4096) for _ in range(2000)]  # one would land there
+        os._exit(part[0] + bool(others))
     assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGSEGV
     del part
     f.sock.shutdown(socket.SHUT_RDWR)
@@ -327,6 +327,51 @@ def test_answers_in_any_order_reach_the_threads_that_wait():
     c.close()
     f.end()
     assert not bad
+
+
+def test_the_thread_that_read_for_all_hands_the_reading_on():
+    def script(f):
+        first, _ = f.expect(METADATA, local=1)
+        second, _ = f.expect(METADATA, local=2)
+        both.wait(20)
+        f.reply(METADATA, first, len=1)
+        gone.wait(20)
+        f.reply(METADATA, second, len=2)
+
+    both, gone = threading.Event(), threading.Event()
+    f, c = fake(script, timeout=None)
+    got = []
+    threads = []
+    for i in (1, 2):
+        threads.append(threading.Thread(target=lambda i=i: got.append(c.metadata(rv.Handle(9, i)).len), daemon=True))
+        threads[-1].start()
+        eventually(lambda: c._reading and (i == 1 or c._waiters), what="thread %d waiting" % i)
+    both.set()
+    threads[0].join(20)
+    gone.set()
+    threads[1].join(20)
+    assert got == [1, 2], "nobody reads for the second thread: %s" % got
+    c.close()
+    f.end()
+
+
+def test_what_ends_while_the_lock_is_held_goes_back_after_it():
+    """A garbage collection can come in the middle of anything, this very code included."""
+    def then(f):
+        f.expect(DETACH)
+        f.expect(FREE, token=3)
+        freed.set()
+        f.silent()
+
+    freed = threading.Event()
+    f, c = fake(one_get(then))
+    part = c.get(H).data
+    with c._session.guard:
+        del part
+        assert len(c._session.gone) == 1
+    assert freed.wait(20)
+    c.close()
+    f.end()
 
 
 def test_close_ends_the_calls_of_other_threads():
@@ -445,7 +490,7 @@ def test_an_owner_is_asked_at_each_of_its_addresses():
             f.refuse(METADATA, q, errno.EHOSTUNREACH, b"no way to " + host)
         f.silent()
 
-    def two(host):
+    def two(host, deadline):
         assert host == "two.example"
         return ["::1", "127.0.0.1"]
 
@@ -459,6 +504,107 @@ def test_an_owner_is_asked_at_each_of_its_addresses():
     assert raises(rv.UnreachableError, c.metadata, "rv://[::1]:99/5").strerror == "no way to ::1"
     assert "no-such-host" in raises(rv.UnreachableError, c.metadata, "rv://no-such-host.invalid:99/5").strerror
     c.close()
+    f.end()
+
+
+def test_a_name_server_that_does_not_answer_is_waited_for_no_longer_than_asked():
+    import rv._verbs
+    asked = threading.Event()
+    real, grace = socket.getaddrinfo, rv._verbs.GRACE
+
+    def never(host, *args, **kw):
+        if kw.get("flags"):
+            return real(host, *args, **kw)
+        asked.wait(20)
+        raise socket.gaierror("too late")
+
+    async def on_asyncio(f):
+        async with await rv.AsyncClient._on(f.theirs) as c:
+            try:
+                await c.metadata("rv://slow.example:99/5", timeout=0.05)
+                raise AssertionError("it was found")
+            except rv.TimedOutError as e:
+                assert "name server" in e.strerror
+            finally:
+                asked.set()
+
+    socket.getaddrinfo, rv._verbs.GRACE = never, 0.0
+    try:
+        f, c = fake(lambda f: f.silent())
+        assert "name server" in raises(rv.TimedOutError, c.metadata, "rv://slow.example:99/5", timeout=0.05).strerror
+        c.close()
+        f.end()
+        f = Fake(lambda f: f.silent())
+        asyncio.run(on_asyncio(f))
+        f.end()
+    finally:
+        asked.set()
+        socket.getaddrinfo, rv._verbs.GRACE = real, grace
+
+
+def test_an_interrupted_call_is_undone_and_the_client_goes_on():
+    class Interrupted(Exception):
+        pass
+
+    def interrupt(*_):
+        raise Interrupted()
+
+    def script(f):
+        q, _ = f.expect(GET)
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        meta, _ = f.expect(METADATA)
+        show(f, q)  # late
+        gives_back(f)
+        f.reply(METADATA, meta, len=5)
+        f.silent()
+
+    was = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        f, c = fake(script)
+        raises(Interrupted, c.get, H)
+        assert c.metadata(H).len == 5
+        c.close()
+        f.end()
+    finally:
+        signal.signal(signal.SIGALRM, was)
+    assert mappings() == 0
+
+
+def test_a_closed_client_whose_daemon_died_leaves_nothing_either():
+    def then(f):
+        f.expect(DETACH)
+        raise Gone()
+
+    before = fds()
+    f, c = fake(one_get(then))
+    part = c.get(H).data[3:]
+    c.close()
+    f.end()
+    assert part == DATA[3:] and mappings() == 1
+    del part
+    assert mappings() == 0 and fds() == before
+
+
+def test_who_serves_nothing_refuses_requests():
+    def script(f):
+        fd = memfd(DATA)
+        f.send(answer(REQUEST, 3, b"", worker=4, path_name=b"x", token=5, arena=1, has_fd=1, arena_len=len(DATA), len=9), [fd])
+        os.close(fd)
+        back = sorted((op, q["token"], q["flags"]) for op, q, _ in (f.take(), f.take()))
+        assert back == [(FREE, 5, 0), (ANSWER, 3, 1)], back
+        q, _ = f.expect(GET)
+        show(f, q, fd=False, lease_id=0)  # an arena that was shown with the request
+        f.expect(FREE, token=3)
+
+    f = Fake(script)
+
+    async def run():
+        async with await rv.AsyncClient._on(f.theirs) as c:
+            await asyncio.sleep(0.05)
+            with await c.get(H) as view:
+                assert view.data == DATA
+
+    asyncio.run(run())
     f.end()
 
 

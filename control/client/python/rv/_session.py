@@ -161,6 +161,7 @@ class Session:
         self.out: deque[_Out] = deque()
         self.reader = p.FrameReader()
         self.handlers: dict[str, Any] = {}
+        self.serving = False  # somebody takes from `requests`
         self.requests: deque[Served] = deque()
         self.own_slots: set[tuple[int, int]] = set()  # that end with the session
         self.on_stuck: Callable[[], None] = lambda: None
@@ -424,12 +425,24 @@ class Session:
 
     def _take_request(self, f: p.Frame) -> None:
         root = None
+        if not self.serving:
+            self._refuse_request(f)
+            return
         if f.rep.token and f.rep.len:
             root = self.window(self._adopt(f), f.rep.off, f.rep.len, f.rep.token, False)
         elif f.rep.token:
             self._queue(p.FREE, p.Req(token=f.rep.token))
         self.requests.append(Served(f.rep, f.payload, root))
         self.on_request()
+
+    def _refuse_request(self, f: p.Frame) -> None:
+        """Nobody here ever served anything; the arena it may have shown is kept all the same."""
+        if f.rep.token and f.rep.len:
+            self._drop_hold(self._adopt(f))
+        if f.rep.token:
+            self._queue(p.FREE, p.Req(token=f.rep.token))
+        if f.rep.id:
+            self._queue(p.ANSWER, p.Req(token=f.rep.id, flags=p.FAILED), b"this program serves nothing")
 
     def _kill(self, why: RvError) -> None:
         """Nothing works any more: every call ends. Memory stays mapped while something looks at it."""

@@ -157,18 +157,24 @@ class AsyncClient:
             failure = None
             try:
                 if isinstance(what, v.Lookup):
-                    result = await self._resolve(what.host)
+                    result = await self._resolve(what.host, b.deadline())
                 else:
                     result = what
                     await self._wait(s, what, b.deadline())
             except BaseException as e:
                 failure = e
 
-    async def _resolve(self, host: str) -> list[str]:
+    async def _resolve(self, host: str, deadline: float | None) -> list[str]:
+        left = None if deadline is None else max(0.0, deadline - time.monotonic())
+        look = self._loop.getaddrinfo(host, None, type=_socket.SOCK_STREAM)
         try:
-            return literals(await self._loop.getaddrinfo(host, None, type=_socket.SOCK_STREAM))
+            async with asyncio.timeout(left):
+                found: Any = await look
+        except TimeoutError:
+            raise error(errno.ETIMEDOUT, "the name server did not answer in time about %s" % host) from None
         except (OSError, UnicodeError) as e:
-            raise error(errno.EHOSTUNREACH, "cannot find the host %s: %s" % (host, e)) from e
+            found = e
+        return literals(host, found)
 
     def _budget(self, timeout: Timeout) -> v.Budget:
         self._s.check()
@@ -341,6 +347,7 @@ class AsyncClient:
         if name in s.handlers:
             raise error(errno.EEXIST, "this client serves '%s' already" % name)
         s.handlers[name] = handler
+        s.serving = True
         try:
             await self._run(v.ask_name(s, p.SERVE, raw, b), b)
         except BaseException:

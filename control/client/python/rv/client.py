@@ -214,7 +214,7 @@ class Client:
             failure = None
             try:
                 if isinstance(what, v.Lookup):
-                    result = _resolve(what.host)
+                    result = _resolve(what.host, b.deadline())
                 else:
                     result = what
                     if not self._wait(_Waiter(what), b.deadline()):
@@ -478,6 +478,7 @@ class Client:
             if name in s.handlers:
                 raise error(errno.EEXIST, "this client serves '%s' already" % name)
             s.handlers[name] = handler
+            s.serving = True
             if not self._server:
                 self._server = threading.Thread(target=self._serve_loop, name="rv-serve", daemon=True)
                 self._server.start()
@@ -548,17 +549,40 @@ class Client:
         return self._run(v.state(self._s, what, b), b)
 
 
-def _resolve(host: str) -> list[str]:
+def _resolve(host: str, deadline: float | None) -> list[str]:
+    """The addresses of a host. A name server may take its time: with a deadline it is asked on a thread."""
+    found: list[Any] = []
+
+    def look() -> None:
+        try:
+            found.append(_socket.getaddrinfo(host, None, type=_socket.SOCK_STREAM))
+        except (OSError, UnicodeError) as e:
+            found.append(e)
+
+    if deadline is None or is_literal(host):
+        look()
+    else:
+        thread = threading.Thread(target=look, name="rv-lookup", daemon=True)
+        thread.start()
+        thread.join(max(0.0, deadline - time.monotonic()))
+    if not found:
+        raise error(errno.ETIMEDOUT, "the name server did not answer in time about %s" % host)
+    return literals(host, found[0])
+
+
+def is_literal(host: str) -> bool:
     try:
-        found = _socket.getaddrinfo(host, None, type=_socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as e:
-        raise error(errno.EHOSTUNREACH, "cannot find the host %s: %s" % (host, e)) from e
-    return literals(found)
+        _socket.getaddrinfo(host, None, flags=_socket.AI_NUMERICHOST)
+        return True
+    except (OSError, UnicodeError):
+        return False
 
 
-def literals(found: Iterable[tuple[Any, Any, Any, Any, Any]]) -> list[str]:
-    """At most four addresses of getaddrinfo()'s, as the daemon reads them."""
-    return list(dict.fromkeys(str(sockaddr[0]) for _, _, _, _, sockaddr in found))[:4]
+def literals(host: str, found: Any) -> list[str]:
+    """At most four of getaddrinfo()'s addresses, as the daemon reads them; or what it raised, as ours."""
+    if isinstance(found, Exception):
+        raise error(errno.EHOSTUNREACH, "cannot find the host %s: %s" % (host, found)) from found
+    return list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in found))[:4]
 
 
 def _nothing() -> None:
