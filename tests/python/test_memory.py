@@ -206,6 +206,43 @@ def test_a_buffer_is_committed_only_when_nothing_shows_it():
     assert mappings() == 0
 
 
+def test_a_commit_whose_outcome_is_unknown_closes_the_buffer():
+    """It may have been named, then dropped, and the range be another's: nobody may look at it again."""
+    def script(f):
+        q, _ = f.expect(ALLOC)
+        show(f, q, ALLOC, bytes(4096), len=1000, writable=1, token=4, lease_id=0)
+        q, _ = f.expect(COMMIT)
+        f.expect(FREE, token=4)
+        f.reply(COMMIT, q, worker=WORKER, local=6)
+        f.expect(DROP, local=6)
+        f.silent()
+
+    import rv._verbs
+    grace, rv._verbs.GRACE = rv._verbs.GRACE, 0.0
+    try:
+        f, c = fake(script)
+        buf = c.alloc(1000)
+        raises(rv.TimedOutError, c.commit, buf, timeout=0.05)
+        assert buf.closed
+        raises(ValueError, lambda: buf.data)
+        c.close()
+        f.end()
+    finally:
+        rv._verbs.GRACE = grace
+    assert mappings() == 0
+
+
+def test_numbers_that_do_not_fit_are_refused_before_anything_is_sent():
+    f, c = fake(lambda f: f.silent())
+    for bad in (lambda: c.detach(H, -1), lambda: c.release(H, 1 << 64), lambda: c.put(b"", refs=-1),
+                lambda: c.put(b"", refs=1 << 32), lambda: c.put(b"", ttl=float("nan")), lambda: c.alloc(-1),
+                lambda: c.alloc(1 << 64), lambda: c.get(H, timeout=float("nan")), lambda: c.metadata(rv.Handle(1 << 64, 1))):
+        raises(rv.InvalidError, bad)
+    assert not c._session.calls
+    c.close()
+    f.end()
+
+
 def test_get_into_a_buffer_is_done_by_the_daemon():
     def script(f):
         q, _ = f.expect(ALLOC)

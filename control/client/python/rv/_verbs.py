@@ -13,7 +13,7 @@ from typing import Any, Generator, Iterable, Literal, Sequence, TypeVar, Union
 from . import _proto as p
 from ._session import Call, Session
 from .buffers import Buffer, View, nanoseconds, why_plain
-from .errors import NotSupportedError, ProtocolError, RvError, TimedOutError, UnreachableError, error
+from .errors import ClosedError, NotSupportedError, ProtocolError, RvError, TimedOutError, UnreachableError, error
 from .ref import Handle, Name, Ref, as_ref, parse_host
 
 T = TypeVar("T")
@@ -249,9 +249,12 @@ def commit(s: Session, buf: Buffer, ttl: float | None, refs: int, session: bool,
     try:
         yield from ask(s, call, b)
     except BaseException as e:
-        buf._commit_ended(False)
-        # Whether it happened is unknown: it is undone, and only close() may follow.
-        buf._spoiled = not isinstance(e, RvError) or isinstance(e, TimedOutError)
+        if isinstance(e, RvError) and not isinstance(e, (TimedOutError, ClosedError)):
+            buf._commit_ended(False)
+        else:
+            # Whether it happened is unknown. It is undone, so the range may be another's soon: nobody sees it again.
+            s.post(p.FREE, token=buf._token)
+            buf._commit_ended(True)
         raise
     buf._commit_ended(True)
     return _staged(s, call, buf.plain, session)
@@ -406,6 +409,8 @@ def about(s: Session, op: int, what: Name | View, lease: int, b: Budget) -> Step
     view = what if isinstance(what, View) else None
     ref = what._ref if isinstance(what, View) else as_ref(what)
     lease = lease or (view.lease if view is not None else 0)
+    if not 0 <= lease < 1 << 64:
+        raise error(errno.EINVAL, "a lease has 64 bits")
     if op == p.DETACH and not lease:
         raise error(errno.EINVAL, "no lease to end")
     yield from ask_owner(s, op, ref, b, lease_id=lease)

@@ -142,6 +142,7 @@ class Client:
     def _wait(self, w: _Waiter, deadline: float | None) -> bool:
         """Until the call has ended, or there is a request. @return False: the deadline has passed"""
         s = self._s
+        lead = False
         try:
             while True:
                 with s.guard:
@@ -155,22 +156,19 @@ class Client:
                         if w.call:
                             w.call.wake = w.event.set
                         self._waiters.append(w)
+                if lead:
+                    return self._lead(s, w, deadline)
                 left = None if deadline is None else deadline - time.monotonic()
-                if left is not None and left <= 0 and not lead:
+                if left is not None and left <= 0:
                     return False
-                if not lead:
-                    w.event.wait(left)
-                    with s.guard:
-                        if w in self._waiters:
-                            self._waiters.remove(w)
-                    continue
-                try:
-                    if not self._lead(s, w, deadline):
-                        return False
-                finally:
-                    self._reading = False
+                w.event.wait(left)
+                with s.guard:
+                    if w in self._waiters:
+                        self._waiters.remove(w)
         finally:
             with s.guard:
+                if lead:
+                    self._reading = False
                 if w in self._waiters:
                     self._waiters.remove(w)
                 if not self._reading and self._waiters:
@@ -182,7 +180,7 @@ class Client:
         """Read for everybody until what @w waits for is there. @return False: the deadline has passed"""
         while True:
             with s.guard:
-                if self._ready(s, w) or s.dead:
+                if self._ready(s, w):  # a session that is dead has ended every call
                     return True
                 self._poll.modify(s.sock, select.POLLIN | (select.POLLOUT if s.out else 0))
             ms = None if deadline is None else max(0.0, (deadline - time.monotonic()) * 1000)
@@ -332,8 +330,8 @@ class Client:
         """Name the bytes of a buffer, without a copy. Returns the handle; otherwise as put().
 
         Nothing may show the buffer's memory any more: BufferError while a memoryview or array of it is left, for
-        what it wrote later would change published bytes. After a failure the buffer is still the caller's; after a
-        TimedOutError only Buffer.close() may follow.
+        what it wrote later would change published bytes. After a failure the buffer is still the caller's; but after a
+        TimedOutError it is closed: whether it was named is unknown, and undone.
         """
         b = self._budget(timeout)
         return self._run(v.commit(self._s, buffer, ttl, refs, session, b), b)
