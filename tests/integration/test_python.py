@@ -375,6 +375,56 @@ def test_threads_share_a_client():
         assert a.stop() == 0 and b.stop() == 0
 
 
+def test_what_is_held_never_changes_whatever_comes_and_goes_around_it():
+    """Threads stage, fetch and drop; some slices are kept for a while, beyond their views, and looked at later."""
+    import random
+
+    def check(held):
+        for data, want in held:
+            assert data == want, "memory that was still shown was given to somebody else"
+
+    def one(rng, ca, cb, owner, held):
+        data = rng.randbytes(rng.choice((0, 10, 5000, 70000, 300000, 3 << 20)))
+        if rng.random() < 0.5:
+            h = ca.put(data, pinned=rng.random() < 0.7)
+        else:
+            buf = ca.alloc(len(data))
+            buf.data[:] = data
+            h = ca.commit(buf)
+        for c, name in ((cb, at(owner, h)), (ca, h)):
+            with c.get(name) as view:
+                held.append((view.data[len(data) // 3:], data[len(data) // 3:]))
+            held.append((rng.choice(c.get_many([name] * rng.randrange(1, 40), then="detach")).data, data))
+            assert c.get_bytes(name) == data
+        ca.drop(h)
+        while len(held) > rng.randrange(2, 12):
+            check([held.pop(rng.randrange(len(held)))])
+
+    # A slot that is dropped before the end of a lease has come rests for as long as the lease could have lived.
+    with Daemon("a", ucx=True, rendezvous__lease_timeout="3s") as a, Daemon("b", ucx=True) as b:
+        with Nothing(), rv.Client(a.socket) as ca, rv.Client(b.socket) as cb:
+            bad = []
+
+            def run(i):
+                rng, held = random.Random(i), []
+                try:
+                    for _ in range(int(20 / min(SLOW, 4))):
+                        one(rng, ca, cb, a, held)
+                    check(held)
+                except BaseException as e:
+                    bad.append(e)
+
+            threads = [threading.Thread(target=run, args=(i,)) for i in range(6)]
+            for t in threads:
+                t.start()
+            for t in threads:
+                t.join(200 * SLOW)
+                assert not t.is_alive()
+            assert not bad, bad[:3]
+        all_back(a, b)
+        assert a.stop() == 0 and b.stop() == 0
+
+
 def test_c_programs_call_handlers_in_python():
     with Daemon("a", ucx=True) as a, Daemon("b", ucx=True) as b:
         with Nothing(), rv.Client(a.socket) as c:

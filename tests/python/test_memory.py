@@ -243,6 +243,26 @@ def test_numbers_that_do_not_fit_are_refused_before_anything_is_sent():
     f.end()
 
 
+def test_an_empty_buffer_is_a_buffer():
+    def script(f):
+        q, _ = f.expect(ALLOC, len=0)
+        f.reply(ALLOC, q, token=4)
+        q, _ = f.expect(COMMIT, token=4, len=0)
+        f.reply(COMMIT, q, worker=WORKER, local=6)
+        q, _ = f.expect(ALLOC, len=0)
+        f.reply(ALLOC, q, token=5)
+        f.expect(FREE, token=5)
+        f.silent()
+
+    f, c = fake(script)
+    buf = c.alloc(0)
+    buf.data[:] = b""
+    assert c.commit(buf).local == 6 and buf.closed
+    c.alloc(0).close()
+    c.close()
+    f.end()
+
+
 def test_get_into_a_buffer_is_done_by_the_daemon():
     def script(f):
         q, _ = f.expect(ALLOC)

@@ -29,7 +29,7 @@ class _Memory:
         self._len = len_
         self._token = rep.token
         self._window: Window | None = None
-        self._root: memoryview | None = memoryview(b"")
+        self._root: memoryview | None = memoryview(bytearray() if writable else b"")
         self._pid = os.getpid()
         if call.arena:
             self._window = Window(session, call.arena, rep.off, len_, rep.token, writable)
@@ -165,7 +165,8 @@ class Buffer(_Memory):
 
     def __init__(self, session: Session, call: Call) -> None:
         rep = call.answer
-        super().__init__(session, call, call.fields["len"], bool(rep.writable))
+        size = call.fields["len"]
+        super().__init__(session, call, size, bool(rep.writable) or not size)
         self.pinned, self.plain = bool(rep.pinned), why_plain(rep)
         self._used = self._len
         self._spoiled = False
@@ -225,7 +226,7 @@ class Buffer(_Memory):
             if w:
                 self._session.drop_hold(w.arena)
             return
-        self._root = memoryview(b"")
+        self._root = memoryview(bytearray())
         if w:
             self._window = Window(self._session, w.arena, w.off, w.len, self._token, w.writable)
             self._root = self._session.open_window(self._window)
