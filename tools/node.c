@@ -267,7 +267,11 @@ static int start_eal(struct rv_node *n, char *why, size_t cap)
 		cpu[i] = n->core[i].cpu;
 	rc = rv_eal_start(cpu, n->core_nr, dir);
 	if (rc)
-		return rv_node_fail(rc, why, cap, "dpdk: EAL did not start: %s", rv_err_name(rc));
+		return rv_node_fail(
+			rc, why, cap, "dpdk: EAL did not start: %s",
+			rc == -ENXIO
+				? "/sys/devices/system/cpu is not there: mount sysfs (a container needs it, too)"
+				: rv_err_name(rc));
 	return 0;
 }
 

@@ -21,6 +21,8 @@
 #include "dataplane/lcore/eal_log.h"
 
 #define MAX_REACTORS 63
+/* Where EAL looks for the CPUs there are. */
+#define CPUS         "/sys/devices/system/cpu"
 
 static bool started;
 static struct launch {
@@ -116,6 +118,8 @@ int rv_eal_start(const int *cpu, unsigned nr, const char *runtime_dir)
 
 	if (started)
 		return -EBUSY;
+	if (access(CPUS, F_OK))
+		return -ENXIO; /* EAL would complain of its own parameters, at length */
 	RV_CHECK(nr <= MAX_REACTORS);
 	if (sched_getaffinity(0, sizeof(before), &before))
 		return -errno;

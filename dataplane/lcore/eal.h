@@ -18,7 +18,8 @@
  * @param cpu  CPU of each, or RV_EAL_CPU_ANY: all CPUs this process may use
  * @param runtime_dir  a directory that is there, in which EAL's telemetry (telemetry.h) is to have its socket; NULL:
  *                     no telemetry. Where it cannot have one a warning says why, and EAL starts without
- * @return 0; -EBUSY if this process started EAL before; -EIO if EAL refuses (its own log says why)
+ * @return 0; -EBUSY if this process started EAL before; -ENXIO: sysfs, which has the CPUs, is not mounted; -EIO if EAL
+ *         refuses (its own log says why)
  * @thread init, while no other thread reads the environment   @cost 0.15 to 0.4 s
  */
 int rv_eal_start(const int *cpu, unsigned nr, const char *runtime_dir);
