@@ -251,6 +251,12 @@ static int parse_text(const struct rv_opt *o, const char *text, char *field,
 			snprintf(wrong, RV_CONFIG_WRONG_MAX, "holds a control character");
 			return -EINVAL;
 		}
+		/* Printed, it would read as a comment. */
+		if ((text[i] == '#' || text[i] == ';') && (!i || text[i - 1] == ' ')) {
+			snprintf(wrong, RV_CONFIG_WRONG_MAX,
+				 "holds a %c that begins a comment in a file", text[i]);
+			return -EINVAL;
+		}
 	}
 	if ((o->flags & RV_OPT_PATH) && text[0] != '/')
 		return wrong_value(wrong, text, "absolute path");

@@ -194,6 +194,8 @@ static const struct {
 	{"[tcp]\n= 5", "value without a key"},
 	{"[tcp]\nmax_connections =", "empty value"},
 	{"[tcp]\nmax_connections = # 5", "empty value"},
+	{"[node]\nname =# rvd", "node.name: holds a # that begins a comment in a file"},
+	{"[node]\nname =;", "node.name: holds a ; that begins a comment in a file"},
 	{"[tcp]\nmax_connections = 5\n  6", "starts with a blank: a value cannot be continued"},
 	{"[tcp]\n\tmax_connections = 5", "starts with a blank"},
 	{"[tcp]\nmax_connections = 5\nmax_connections = 5",
