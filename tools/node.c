@@ -864,6 +864,7 @@ int rv_node_start(struct rv_config *cfg, struct rv_node **out, char *why, size_t
 		return rv_node_fail(-ENOMEM, why, why_cap, "out of memory");
 	n->cfg = cfg;
 	n->local_fd = -1;
+	n->ports_fd = -1;
 	for (unsigned i = 0; i < RV_CONFIG_LIST_MAX; i++)
 		n->tcp_fd[i] = -1;
 	n->started_ns = rv_clock_ns();

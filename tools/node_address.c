@@ -3,12 +3,15 @@
  */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "control/messenger/address.h"
@@ -181,14 +184,25 @@ static void ports_path(const struct rv_node *n, char path[RV_CONFIG_TEXT_MAX + 1
 	snprintf(path, RV_CONFIG_TEXT_MAX + 16, "%s/ports", n->cfg->node.runtime_dir);
 }
 
+/* Whoever wrote the file holds a lock on it as long as it runs; one that was killed does not. */
+static bool another_runs(const char *path)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	bool held = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) && errno == EWOULDBLOCK;
+
+	if (fd >= 0)
+		close(fd);
+	return held;
+}
+
 void rv_node_write_ports(struct rv_node *n)
 {
-	char path[RV_CONFIG_TEXT_MAX + 16], tmp[RV_CONFIG_TEXT_MAX + 32];
+	char path[RV_CONFIG_TEXT_MAX + 16], tmp[RV_CONFIG_TEXT_MAX + 48];
 	FILE *f;
 
 	rv_node_make_dir(n->cfg->node.runtime_dir);
 	ports_path(n, path);
-	snprintf(tmp, sizeof(tmp), "%s.new", path);
+	snprintf(tmp, sizeof(tmp), "%s.%ld", path, (long)getpid());
 	f = fopen(tmp, "we");
 	if (!f) {
 		rv_log_warn("ports: cannot write %s: %m", path);
@@ -199,20 +213,33 @@ void rv_node_write_ports(struct rv_node *n)
 		fprintf(f, "metrics %u\n", n->metrics_port);
 	if (n->verbs)
 		fprintf(f, "verbs %u\n", rv_verbs_port(n->verbs));
-	n->ports_written = fclose(f) == 0 && rename(tmp, path) == 0;
-	if (n->ports_written)
+	/* Kept open: as long as it is, no other file has its inode. */
+	n->ports_fd = fcntl(fileno(f), F_DUPFD_CLOEXEC, 0);
+	if (n->ports_fd >= 0)
+		(void)flock(n->ports_fd, LOCK_EX | LOCK_NB);
+	if (another_runs(path))
+		rv_log_warn(
+			"ports: %s was another daemon's, which still runs: it is this one's now; "
+			"give each a runtime_dir of its own",
+			path);
+	if (fclose(f) == 0 && n->ports_fd >= 0 && rename(tmp, path) == 0)
 		return;
 	rv_log_warn("ports: cannot write %s: %m", path);
 	unlink(tmp);
+	rv_node_remove_ports(n);
 }
 
 void rv_node_remove_ports(struct rv_node *n)
 {
 	char path[RV_CONFIG_TEXT_MAX + 16];
+	struct stat own, there;
 
-	if (!n->ports_written)
+	if (n->ports_fd < 0)
 		return;
 	ports_path(n, path);
-	unlink(path);
-	n->ports_written = false;
+	if (fstat(n->ports_fd, &own) == 0 && stat(path, &there) == 0 &&
+	    own.st_ino == there.st_ino && own.st_dev == there.st_dev)
+		unlink(path);
+	close(n->ports_fd);
+	n->ports_fd = -1;
 }

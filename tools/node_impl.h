@@ -70,7 +70,7 @@ struct rv_node {
 	uint16_t tcp_port[RV_CONFIG_LIST_MAX];
 	int local_fd;
 	bool local_bound;
-	bool ports_written;
+	int ports_fd; /* of the file that was written; -1: none */
 	uint16_t metrics_port;
 	uint64_t incarnation;
 	uint64_t started_ns;

@@ -208,6 +208,7 @@ class Daemon:
         if ucx:
             opts["ucx.tls"] = "tcp"
         opts.update({k.replace("__", "."): str(v) for k, v in options.items()})
+        self.run = opts["node.runtime_dir"]
         self.args = [RVD]
         for k, v in opts.items():
             self.args += ["-s", "%s=%s" % (k, v)]
@@ -224,7 +225,7 @@ class Daemon:
 
     def wait_ready(self):
         end = time.monotonic() + 30 * SLOW
-        ports = os.path.join(self.dir, "run", "ports")
+        ports = os.path.join(self.run, "ports")
         while time.monotonic() < end:
             if self.proc.poll() is not None:
                 raise AssertionError("rvd ended with %d:\n%s" % (self.proc.returncode, self.text()))

@@ -359,5 +359,27 @@ def test_a_second_daemon_on_a_live_socket_is_refused_in_one_line_and_changes_not
         assert d.stop() == 0
 
 
+def test_of_two_daemons_in_one_runtime_dir_each_removes_its_own_ports_file_alone():
+    warned = "was another daemon's, which still runs"
+    with Daemon("a") as a, Daemon("b", node__runtime_dir=a.run) as b:
+        written = lambda: int(dict(line.split() for line in open(os.path.join(a.run, "ports")))["tcp"])
+        assert warned in b.text() and warned not in a.text()
+        assert written() == b.tcp and a.tcp != b.tcp, "the newer one's"
+        assert a.stop() == 0
+        assert written() == b.tcp, "it is the other's file"
+        a.restart()
+        assert warned in a.text() and written() == a.tcp
+        assert b.stop() == 0
+        assert written() == a.tcp
+        assert RawPeer(a.tcp).call("_list_handlers")[0]
+        said = a.text().count(warned)
+        a.kill()
+        a.restart()
+        assert a.text().count(warned) == said, "who was killed does not run"
+        assert written() == a.tcp
+        assert a.stop() == 0
+        assert not [n for n in os.listdir(a.run) if "ports" in n], os.listdir(a.run)
+
+
 if __name__ == "__main__":
     main(globals())
