@@ -583,6 +583,8 @@ static int make_messenger(struct rv_node *n)
 		.reactor = &n->net->reactor,
 		.events = rv_messenger_events(),
 		.connect_timeout_ns = n->cfg->tcp.connect_timeout_ns,
+		.handshake_timeout_ns = n->cfg->tcp.handshake_timeout_ns,
+		.stall_timeout_ns = n->cfg->tcp.stall_timeout_ns,
 		.admission = &n->admission,
 	};
 

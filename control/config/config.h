@@ -105,6 +105,8 @@ struct rv_config {
 		struct rv_config_hosts advertise; /* nr 0: auto */
 		uint32_t max_connections;
 		uint64_t connect_timeout_ns;
+		uint64_t handshake_timeout_ns; /* RV_NEVER: none */
+		uint64_t stall_timeout_ns;
 		struct rv_config_cidrs allow;
 	} tcp;
 	struct {

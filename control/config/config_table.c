@@ -47,6 +47,10 @@ const struct rv_opt rv_opts[] = {
 	 "Connections open at once, dialed ones included."},
 	{"tcp", "connect_timeout", RV_OPT_NS, 0, "5s", AT(tcp.connect_timeout_ns), RV_MS(1), RV_SEC(3600), NULL, NULL,
 	 "How long a dialed connection may take to be established."},
+	{"tcp", "handshake_timeout", RV_OPT_NS, RV_OPT_NONE, "10s", AT(tcp.handshake_timeout_ns), RV_MS(1), RV_SEC(3600), NULL, NULL,
+	 "Close an accepted connection that has not delivered a whole frame in this time, or 64KiB of a longer one in each such time."},
+	{"tcp", "stall_timeout", RV_OPT_NS, 0, "150s", AT(tcp.stall_timeout_ns), RV_SEC(1), RV_SEC(86400), NULL, NULL,
+	 "Close a connection whose peer stops in the middle of a frame, takes nothing of what waits for it, or whose host does not answer, for so long. Between frames it may rest for ever."},
 	{"tcp", "allow", RV_OPT_CIDRS, RV_OPT_ALL | RV_OPT_LIVE, "all", AT(tcp.allow), 0, 0, NULL, NULL,
 	 "Networks whose connections are accepted: 10.0.0.0/8, fd00::/8."},
 

@@ -277,6 +277,12 @@ static void connections(FILE *f, const struct rv_metrics *m)
 	single(f, "rvd_tcp_connections_refused_total", COUNTER,
 	       "TCP connections closed at once: tcp.allow, or tcp.max_connections.",
 	       rv_counter_get(&m->tcp->refused));
+	family(f, "rvd_tcp_connections_overdue_total", COUNTER,
+	       "TCP connections closed because nothing came: no first frame (tcp.handshake_timeout), or no end of one (tcp.stall_timeout).");
+	labelled(f, "rvd_tcp_connections_overdue_total", "reason", "handshake",
+		 rv_counter_get(&m->tcp->silent));
+	labelled(f, "rvd_tcp_connections_overdue_total", "reason", "stall",
+		 rv_counter_get(&m->tcp->stalled));
 }
 
 /* What every fabric counted on every reactor; @why RV_EP_ENDS: the endpoints there are. */

@@ -2,6 +2,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -112,6 +115,68 @@ static void connect_done(struct rv_op *op, int res, uint32_t flags)
 		return;
 	arm_rx(c);
 	arm_tx(c);
+}
+
+/* What is to come in time. */
+
+/* A long receive into its place says nothing until it is whole; the kernel has counted what came. */
+static uint64_t arrived(const struct rv_conn *c)
+{
+	struct tcp_info ti;
+	socklen_t len = sizeof(ti);
+
+	if (getsockopt(c->fd, IPPROTO_TCP, TCP_INFO, &ti, &len) == 0 &&
+	    len >= offsetof(struct tcp_info, tcpi_bytes_received) + sizeof(ti.tcpi_bytes_received))
+		return ti.tcpi_bytes_received;
+	return c->rx_bytes;
+}
+
+static bool in_a_frame(const struct rv_conn *c)
+{
+	return c->rx_state != RV_RX_PREAMBLE || c->got;
+}
+
+static void wait_for_more(struct rv_conn *c, uint64_t ns)
+{
+	c->mark_bytes = arrived(c);
+	c->mark_frames = c->rx_frames;
+	rv_task_at(c->reactor, &c->timeout, rv_sat_add(c->reactor->now_ns, ns));
+}
+
+/* A frame has begun, or goes on: one timer sees to it, however many pieces it comes in. */
+static void expect_more(struct rv_conn *c)
+{
+	if (c->stall_ns && !c->timeout.timer.armed && in_a_frame(c))
+		wait_for_more(c, c->stall_ns);
+}
+
+static void look_at_progress(struct rv_reactor *r, struct rv_task *t)
+{
+	struct rv_conn *c = RV_CONTAINER(t, struct rv_conn, timeout);
+	bool due = in_a_frame(c) || !c->spoken;
+
+	(void)r;
+	if (due && !c->paused && c->rx_frames == c->mark_frames &&
+	    arrived(c) - c->mark_bytes < RV_CONN_PROGRESS) {
+		c->overdue = c->spoken ? RV_CONN_STALLED : RV_CONN_SILENT;
+		rv_conn_close(c, -ETIMEDOUT);
+	} else if (due) {
+		if (c->spoken)
+			expect_more(c);
+		else
+			wait_for_more(c, c->first_ns);
+	}
+}
+
+void rv_conn_limit(struct rv_conn *c, uint64_t first_ns, uint64_t stall_ns)
+{
+	c->timeout.fn = look_at_progress;
+	c->first_ns = first_ns;
+	c->stall_ns = stall_ns == RV_NEVER ? 0 : stall_ns;
+	if (first_ns == RV_NEVER)
+		c->spoken = true;
+	else
+		wait_for_more(c, first_ns);
 }
 
 /* Sending. */
@@ -486,6 +551,8 @@ static void header_complete(struct rv_conn *c)
 
 static void frame_complete(struct rv_conn *c)
 {
+	c->spoken = true;
+	c->rx_frames++;
 	if (!c->discard)
 		c->ops->frame(c, &c->pre, c->header, c->payload, c->placed);
 	if (!c->closing)
@@ -511,6 +578,8 @@ static size_t feed_whole(struct rv_conn *c, const uint8_t *p, size_t n)
 	place = c->pre.payload_len && c->ops->place ? c->ops->place(c, &c->pre, p) : NULL;
 	if (c->closing)
 		return total;
+	c->spoken = true;
+	c->rx_frames++;
 	if (place)
 		memcpy(place, p + c->pre.header_len, c->pre.payload_len);
 	c->ops->frame(c, &c->pre, p, place ? place : p + c->pre.header_len, place != NULL);
@@ -597,6 +666,7 @@ static void received(struct rv_conn *c, int res, const uint8_t *buf)
 {
 	if (res > 0) {
 		c->rx_ns = c->reactor->now_ns;
+		c->rx_bytes += (size_t)res;
 		if (buf)
 			feed(c, buf, (size_t)res);
 		else
@@ -610,6 +680,8 @@ static void received(struct rv_conn *c, int res, const uint8_t *buf)
 		rv_conn_close(c, -ECONNRESET);
 	else if (!buf && c->rx_state == RV_RX_PAYLOAD && c->got == c->pre.payload_len)
 		frame_complete(c);
+	if (!c->closing)
+		expect_more(c);
 }
 
 static void rx_done(struct rv_op *op, int res, uint32_t flags)

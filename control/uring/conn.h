@@ -25,7 +25,8 @@
 
 #define RV_CONN_SEND_BYTES (1u << 20)
 #define RV_CONN_IOVS       64
-#define RV_CONN_HEAD       640 /* preamble and header that need no memory of their own */
+#define RV_CONN_HEAD       640         /* preamble and header that need no memory of their own */
+#define RV_CONN_PROGRESS   (64u << 10) /* bytes of a long frame that keep it alive: rv_conn_limit() */
 
 struct rv_conn;
 
@@ -56,7 +57,14 @@ struct rv_conn {
 	int fd;
 	bool connecting, closing, reported, paused, finishing;
 	int close_rc;
-	struct rv_task timeout; /* of a connect */
+	struct rv_task timeout; /* of a connect, then of what is to come in time */
+
+	/* what is to come in time: rv_conn_limit() */
+	bool spoken; /* a whole frame came */
+	enum rv_conn_overdue { RV_CONN_IN_TIME, RV_CONN_SILENT, RV_CONN_STALLED } overdue;
+	uint64_t first_ns, stall_ns; /* 0: no limit */
+	uint64_t rx_bytes, rx_frames;
+	uint64_t mark_bytes, mark_frames; /* when the timeout was set */
 
 	/* receiving */
 	struct rv_op rx_op;
@@ -101,6 +109,16 @@ void rv_conn_open(struct rv_conn *c, const struct rv_conn_ops *ops, struct rv_ur
 void rv_conn_connect(struct rv_conn *c, const struct rv_conn_ops *ops, struct rv_uring *ring,
 		     struct rv_reactor *reactor, int fd, const struct sockaddr *addr,
 		     socklen_t addr_len, uint64_t timeout_ns);
+
+/**
+ * Close with -ETIMEDOUT, and c->overdue saying why, a connection on which too little comes. In each @stall_ns in which a
+ * frame is under way it must end, or RV_CONN_PROGRESS bytes of it must come; with @first_ns the first one must begin and
+ * end likewise from now on. Time in which the connection is paused does not count. Between frames it may rest for ever.
+ * After other frames a stall is seen within twice @stall_ns.
+ *
+ * @param first_ns, stall_ns  RV_NEVER: without such a limit
+ */
+void rv_conn_limit(struct rv_conn *c, uint64_t first_ns, uint64_t stall_ns);
 
 /**
  * Queue one frame.

@@ -9,6 +9,7 @@
 #include "control/uring/conn.h"
 #include "control/uring/sockaddr.h"
 #include "dataplane/base/log.h"
+#include "dataplane/base/units.h"
 
 struct tcp_link {
 	struct rv_link link;
@@ -60,14 +61,18 @@ static void on_frame(struct rv_conn *c, const struct rv_preamble *pre, const uin
 	t->carrier->conf.events->frame(t->carrier->conf.user, &t->link, &f);
 }
 
-static void set_options(int fd)
+/* One whose host is gone is found out by a probe when it rests, and by what it does not acknowledge when it does not. */
+static void set_options(int fd, uint64_t dead_ns)
 {
-	int one = 1, idle = 60, interval = 10;
+	int ms = (int)(dead_ns / RV_MS(1)), one = 1;
+	int idle = (int)rv_max_u64(dead_ns / RV_SEC(1) * 2 / 5, 1);
+	int interval = (int)rv_max_u64((dead_ns / RV_SEC(1) - (uint64_t)idle) / 9, 1);
 
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
 	setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
 	setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof(interval));
+	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof(ms));
 }
 
 static void learn_route(struct tcp_link *t)
@@ -89,8 +94,10 @@ static void on_connected(struct rv_conn *c, int rc)
 {
 	struct tcp_link *t = of_conn(c);
 
-	if (!rc)
+	if (!rc) {
 		learn_route(t);
+		rv_conn_limit(c, RV_NEVER, t->carrier->conf.stall_timeout_ns);
+	}
 	t->carrier->conf.events->connected(t->carrier->conf.user, &t->link, rc);
 }
 
@@ -112,6 +119,10 @@ static void on_closed(struct rv_conn *c, int rc)
 {
 	struct tcp_link *t = of_conn(c);
 
+	if (c->overdue == RV_CONN_SILENT)
+		rv_counter_add(&t->carrier->silent, 1);
+	else if (c->overdue == RV_CONN_STALLED)
+		rv_counter_add(&t->carrier->stalled, 1);
 	t->carrier->conf.events->closed(t->carrier->conf.user, &t->link, rc);
 	rv_list_del(&t->all);
 	rv_counter_sub(&t->carrier->connections, 1);
@@ -200,7 +211,7 @@ static struct rv_link *dial(struct rv_carrier *carrier, const char *host, uint16
 	fd = socket(sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return NULL;
-	set_options(fd);
+	set_options(fd, c->conf.stall_timeout_ns);
 	setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &buf, sizeof(buf));
 	setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &buf, sizeof(buf));
 	t = link_new(c, true);
@@ -248,8 +259,9 @@ static void accepted(void *user, int fd)
 		close(fd);
 		return;
 	}
-	set_options(fd);
+	set_options(fd, c->conf.stall_timeout_ns);
 	rv_conn_open(&t->conn, &conn_ops, c->conf.ring, c->conf.reactor, fd);
+	rv_conn_limit(&t->conn, c->conf.handshake_timeout_ns, c->conf.stall_timeout_ns);
 	learn_route(t);
 	if (!c->conf.events->opened(c->conf.user, &t->link))
 		rv_conn_close(&t->conn, -ECONNREFUSED);

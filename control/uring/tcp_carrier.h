@@ -27,6 +27,9 @@ struct rv_tcp_conf {
 	const struct rv_carrier_events *events;
 	void *user;
 	uint64_t connect_timeout_ns;
+	uint64_t
+		handshake_timeout_ns; /* of who connects, until its first frame has come; RV_NEVER */
+	uint64_t stall_timeout_ns;    /* of who stops, whether in a frame or altogether */
 	const struct rv_admission *admission; /* borrowed */
 };
 
@@ -37,6 +40,8 @@ struct rv_tcp_carrier {
 	struct rv_listener listener[RV_TCP_LISTENERS];
 	unsigned listener_nr;
 	struct rv_counter connections, refused;
+	struct rv_counter silent,
+		stalled; /* closed for want of a first frame, or of the rest of one */
 };
 
 void rv_tcp_carrier_init(struct rv_tcp_carrier *t, const struct rv_tcp_conf *conf);

@@ -24,6 +24,8 @@ PROVED = {
     "tcp.advertise": "references_name_what_is_advertised",
     "tcp.max_connections": "integration/test_resources.py: more_connections_than_allowed_are_refused_and_others_unharmed",
     "tcp.connect_timeout": "a_peer_that_does_not_let_us_in_is_given_up_in_time",
+    "tcp.handshake_timeout": "integration/test_silent.py: silent_connections_up_to_the_limit_make_room_when_their_time_is_over",
+    "tcp.stall_timeout": "integration/test_silent.py: who_stops_in_the_middle_of_a_later_frame_is_put_out_too",
     "tcp.allow": "integration/test_resources.py: only_allowed_addresses_are_served",
     "ucx.enabled": "without_ucx_there_is_no_fabric",
     "ucx.tls": "integration/test_ucx.py: ", "ucx.net_devices": "rdma/rdmatest.py: ",

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Stock velo nodes, 0.12.0 and 0.21.0, as owner and as consumer against rvd over TCP."""
 import os
+import socket
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "integration"))
@@ -157,6 +158,38 @@ def by_reference(version):
             eventually(lambda: gone(p, t), what="the slot's end at the stock owner")
         finally:
             p.close()
+
+
+def rests(version):
+    """A stock node dials when it has something to say, and may be silent after that."""
+    with Daemon("owner", tcp__handshake_timeout="300ms") as d:
+        overdue = lambda: sum(v for k, v in d.metrics().items() if k.startswith("rvd_tcp_connections_overdue_total"))
+        c = d.client()
+        p = StockPeer(PEERS[version])
+        try:
+            p.register(c.call(PEER_INFO)["payload"].decode())
+            for size in (1000, 5000037):
+                h = text_of(c.put(stock_pattern(size, 0)))
+                assert p.get_release(h, 0).good
+                eventually(lambda: d.metrics()["rvd_tcp_connections"] > 0)
+                before = d.metrics()["rvd_tcp_connections"]
+                silent = socket.create_connection(("127.0.0.1", d.tcp))
+                silent.settimeout(20 * SLOW)
+                assert silent.recv(1) == b""  # its deadline has passed, and so have those of the stock node's
+                silent.close()
+                eventually(lambda: d.metrics()["rvd_tcp_connections"] == before)
+            assert overdue() == 2
+            assert d.stop() == 0
+        finally:
+            p.close()
+
+
+def test_a_012_node_may_rest_between_its_frames():
+    rests("0.12")
+
+
+def test_a_021_node_may_rest_between_its_frames():
+    rests("0.21")
 
 
 def gone(p, t):

@@ -288,6 +288,8 @@ static void promised_series_are_there_before_anything_happened(void **state)
 		{"rvd_leases_reaped_total", "{kind=\"chunked\"}"},
 		{"rvd_slots_expired_total", ""},
 		{"rvd_tcp_connections", ""},
+		{"rvd_tcp_connections_overdue_total", "{reason=\"handshake\"}"},
+		{"rvd_tcp_connections_overdue_total", "{reason=\"stall\"}"},
 		{"rvd_handshakes_rejected_total", "{reason=\"malformed\"}"},
 		{"rvd_handshakes_rejected_total", "{reason=\"no_room\"}"},
 		{"rvd_staged_payloads_refused_total", "{reason=\"too_long\"}"},
