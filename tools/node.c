@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "control/config/memory_limit.h"
 #include "control/local/session.h"
 #include "control/messenger/messenger.h"
 #include "control/service/identity.h"
@@ -739,6 +740,7 @@ static int build(struct rv_node *n, char *why, size_t cap)
 				  .plain_budget = n->cfg->memory.plain_bytes_budget,
 				  .retain_bytes = n->cfg->memory.retain_arena_bytes,
 				  .hugepages = (enum rv_hugepages)n->cfg->cores.hugepages,
+				  .room = rv_memory_room,
 			  });
 	rv_prompt_init(&n->prompt, rv_mesh_port(n->mesh, n->core_nr + 2), &n->registrar);
 	atomic_store(&n->engines.rdma_off,

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "control/config/config_impl.h"
+#include "control/config/memory_limit.h"
 #include "dataplane/base/check.h"
 #include "dataplane/base/err.h"
 #include "dataplane/base/units.h"

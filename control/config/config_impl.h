@@ -106,12 +106,4 @@ int rv_config_value_parse(const struct rv_opt *o, const char *text, void *field,
 void rv_config_format_size(uint64_t bytes, char out[32]);
 void rv_config_format_ns(uint64_t ns, char out[32]);
 
-/* memory_limit.c */
-
-/**
- * Bytes of memory that this process may use: the machine's, or its control group's where that is
- * less.
- */
-uint64_t rv_memory_limit(void);
-
 #endif

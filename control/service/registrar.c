@@ -184,8 +184,11 @@ static bool unpark(struct rv_registrar *r, struct rv_arena *a, struct rv_budget 
 	return false;
 }
 
+/* Beyond its control group's limit a process is killed, by whatever page it touches next. */
 static int get_pages(struct rv_registrar *r, struct rv_arena *a, uint64_t len)
 {
+	if (r->conf.room && r->conf.room() < len)
+		return -ENOMEM;
 	return rv_pages_create(&a->pages, len, a->cls.kind == RV_ARENA_SESSION, r->conf.hugepages);
 }
 
@@ -245,8 +248,11 @@ static int grow(struct rv_registrar *r, struct rv_pool_grow *g)
 		rc = get_pages(r, a, taken);
 	}
 	if (rc) {
-		rv_log_warn("memory: %" PRIu64 " bytes for an arena are not to be had: %s", taken,
-			    rv_err_name(rc));
+		rv_log_warn("memory: %" PRIu64 " bytes for an arena are not to be had: %s%s", taken,
+			    rv_err_name(rc),
+			    rc == -ENOMEM && r->conf.room && r->conf.room() < taken
+				    ? " (the control group is near its limit)"
+				    : "");
 		rv_registrar_failed(r, RV_REG_FAIL_MEMORY, rc);
 		goto err_budget;
 	}

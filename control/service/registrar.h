@@ -28,6 +28,8 @@ struct rv_registrar_conf {
 	uint64_t registered_budget, plain_budget;
 	uint64_t retain_bytes;
 	enum rv_hugepages hugepages;
+	/** Bytes that the system lets us have yet, asked before each growth; NULL: any number. */
+	uint64_t (*room)(void);
 };
 
 enum rv_registration_failure {

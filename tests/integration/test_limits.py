@@ -283,6 +283,90 @@ def test_a_full_disk_costs_the_memory_of_former_names_and_no_more():
         d.close()
 
 
+class MemoryGroup:
+    """A control group of our own with a limit, of whichever version this machine has."""
+
+    def __init__(self, limit):
+        name = "rvd-test-%d" % os.getpid()
+        for parent, file in (("/sys/fs/cgroup", "memory.max"), ("/sys/fs/cgroup/unified", "memory.max"),
+                             ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")):
+            self.path, self.usage = os.path.join(parent, name), file.replace("max", "current").replace("limit", "usage")
+            try:
+                if file == "memory.max":  # "r+" makes no file where this is no such hierarchy
+                    with open(os.path.join(parent, "cgroup.subtree_control"), "r+") as f:
+                        f.write("+memory")
+                os.mkdir(self.path)
+            except OSError:
+                continue
+            try:
+                with open(os.path.join(self.path, file), "r+") as f:
+                    f.write(str(limit))
+                return
+            except OSError:
+                os.rmdir(self.path)
+        raise Missing("a control group with a memory limit (root)")
+
+    def used(self):
+        with open(os.path.join(self.path, self.usage)) as f:
+            return int(f.read())
+
+    def kills(self):
+        """How many processes the kernel has killed in it."""
+        for name in ("memory.events", "memory.oom_control"):
+            try:
+                with open(os.path.join(self.path, name)) as f:
+                    return int(dict(line.split() for line in f)["oom_kill"])
+            except (OSError, KeyError):
+                pass
+        return 0
+
+    def close(self):
+        eventually(lambda: not open(os.path.join(self.path, "cgroup.procs")).read())
+        os.rmdir(self.path)
+
+
+def test_near_its_control_groups_limit_a_daemon_refuses_to_grow_and_lives():
+    limit, piece = int(256 * SLOW) << 20, int(8 * SLOW) << 20
+    g = MemoryGroup(limit)
+    try:
+        # Budgets that promise more than the group has: what was configured is not what there is.
+        with Daemon("a", limits="echo $$ > %s/cgroup.procs" % g.path, memory__plain_bytes_budget="8GiB",
+                    memory__registered_bytes_budget="8GiB", memory__retain_arena_bytes=0) as d, Daemon("b") as b:
+            c, cb = d.client(), b.client()
+            data = pattern(piece)
+            held = []
+            try:
+                while len(held) < 1000:
+                    held.append(c.put(data))
+                raise AssertionError("%d MiB fit into a group of %d" % (len(held) * piece >> 20, limit >> 20))
+            except Refused as e:
+                assert e.rc == -28, e
+            assert len(held) > 8 and g.used() < limit, (len(held), g.used())
+            assert "the control group is near its limit" in d.text(), d.text()
+            for h in (held[0], held[-1]):
+                assert cb.get(h, host="127.0.0.1", port=d.tcp)["data"] == data, "who was there is served"
+            try:  # fetching needs room too, and is refused as clearly
+                for _ in range(1000):
+                    other = cb.put(data)
+                    c.get(other, host="127.0.0.1", port=b.tcp)
+                raise AssertionError("gets without end")
+            except Refused as e:
+                assert e.rc in (-28, -12), e
+            for h in held[1:]:
+                c.call(DROP, worker=h[0], local=h[1])
+
+            def room():
+                try:
+                    return c.put(data)
+                except Refused:
+                    return None
+            assert eventually(room, what="room again")
+            assert g.kills() == 0
+            assert d.stop() == 0
+    finally:
+        g.close()
+
+
 def test_a_log_that_cannot_be_written_stops_nobody():
     d = Daemon("a", wait=False)
     try:

@@ -304,6 +304,30 @@ static void memory_that_is_not_there_is_an_error_here(void **state)
 	assert_int_equal(reg.registered.used, 0);
 }
 
+static uint64_t room_bytes;
+
+static uint64_t room(void)
+{
+	return room_bytes;
+}
+
+static void what_the_control_group_has_no_room_for_is_not_asked_of_the_kernel(void **state)
+{
+	struct rv_arena *a;
+
+	(void)state;
+	reg.conf.room = room;
+	room_bytes = RV_MIB(2) - 1;
+	assert_null(grow(RV_ARENA_STAGING, ALICE, RV_MIB(2), RV_MIB(2), true));
+	assert_int_equal(rv_counter_get(&reg.failures[RV_REG_FAIL_MEMORY]), 1);
+	assert_int_equal(reg.registered.used, 0);
+	assert_int_equal(fabric[0].live_maps, 0);
+	room_bytes = RV_MIB(2);
+	a = grow(RV_ARENA_STAGING, ALICE, RV_MIB(2), RV_MIB(2), true);
+	assert_non_null(a);
+	shrink(a);
+}
+
 static void an_unmap_that_is_not_confirmed_leaks_the_pages(void **state)
 {
 	struct rv_arena *a = grow(RV_ARENA_LANDING, ALICE, 1, RV_MIB(1), false);
@@ -611,6 +635,7 @@ int main(void)
 		REGISTRAR(another_failure_leaves_the_budget_alone),
 		REGISTRAR(a_second_fabric_that_fails_undoes_the_first),
 		REGISTRAR(memory_that_is_not_there_is_an_error_here),
+		REGISTRAR(what_the_control_group_has_no_room_for_is_not_asked_of_the_kernel),
 		REGISTRAR(an_unmap_that_is_not_confirmed_leaks_the_pages),
 		REGISTRAR(pages_that_a_software_get_may_reach_stay_readable),
 		REGISTRAR(a_fabric_whose_device_is_gone_does_not_cost_the_other),
