@@ -12,6 +12,9 @@
 #include "dataplane/base/units.h"
 #include "dataplane/engine/msg.h"
 
+/* So long after the system refused to register more, more is tried again. */
+#define AGAIN_NS RV_SEC(30)
+
 struct grow_msg {
 	struct rv_registrar *r;
 	struct rv_engine *engine;
@@ -200,7 +203,8 @@ int rv_registrar_failed(struct rv_registrar *r, enum rv_registration_failure why
 
 /*
  * The system did not let @len bytes more be registered. Half of that is tried next, and so on: what it lets us have
- * is the budget from now on, since every request beyond it would only fail again.
+ * is the budget from now on, since every request beyond it would only fail again. Others may give back what they had
+ * registered: once in a while twice as much is tried.
  */
 void rv_registrar_lower_budget(struct rv_registrar *r, uint64_t len, int rc)
 {
@@ -215,6 +219,18 @@ void rv_registrar_lower_budget(struct rv_registrar *r, uint64_t len, int rc)
 		    r->conf.registered_budget,
 		    rc == -EPERM ? "; raise the memlock limit (LimitMEMLOCK, ulimit -l)" : "");
 	r->registered.limit = limit;
+	r->refused_ns = rv_clock_ns();
+}
+
+void rv_registrar_raise_budget(struct rv_registrar *r, uint64_t now_ns)
+{
+	uint64_t limit = r->registered.limit;
+
+	if (limit >= r->conf.registered_budget || now_ns - r->refused_ns < AGAIN_NS)
+		return;
+	r->refused_ns = now_ns;
+	r->registered.limit =
+		rv_min_u64(r->conf.registered_budget, rv_max_u64(limit * 2, limit + RV_MIB(1)));
 }
 
 static int grow(struct rv_registrar *r, struct rv_pool_grow *g)
@@ -232,6 +248,8 @@ static int grow(struct rv_registrar *r, struct rv_pool_grow *g)
 	a->reactor = g->reactor;
 	a->dedicated = g->dedicated;
 	rv_list_init(&a->link);
+	if (reg)
+		rv_registrar_raise_budget(r, rv_clock_ns());
 	taken = take_budget(budget, g);
 	if (!taken && budget == &r->plain && r->parking.warm_bytes) {
 		rv_registrar_cool(r, RV_NEVER);

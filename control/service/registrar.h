@@ -42,8 +42,9 @@ enum rv_registration_failure {
 struct rv_registrar {
 	struct rv_registrar_conf conf;
 	struct rv_port_thread thread;
-	/* Read by metrics too. The first limit is lower than configured once the system refused. */
+	/* Read by metrics too. The first limit is lower than configured after the system has refused. */
 	struct rv_budget registered, plain;
+	uint64_t refused_ns; /* when it last did; slow thread */
 	struct rv_parking parking;
 	uint32_t last_arena;
 	uint64_t generation;

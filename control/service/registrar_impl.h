@@ -16,6 +16,8 @@ bool rv_registrar_take(struct rv_registrar *r, struct rv_budget *b, uint64_t len
 int rv_registrar_failed(struct rv_registrar *r, enum rv_registration_failure why, int rc);
 /** The system refused to register @len bytes more, which the budget counts: it is what could be registered now. */
 void rv_registrar_lower_budget(struct rv_registrar *r, uint64_t len, int rc);
+/** Where it was lowered, and some time has passed: twice as much may be tried. */
+void rv_registrar_raise_budget(struct rv_registrar *r, uint64_t now_ns);
 /** Make an arena's pages known to every fabric, or to none. */
 int rv_registrar_map(struct rv_registrar *r, struct rv_arena *a);
 /** @return true if every fabric confirmed that it has let go */

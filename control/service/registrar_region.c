@@ -15,6 +15,7 @@
 
 #include "control/service/registrar_impl.h"
 #include "dataplane/base/check.h"
+#include "dataplane/base/clock.h"
 #include "dataplane/base/err.h"
 #include "dataplane/base/log.h"
 #include "dataplane/base/units.h"
@@ -178,6 +179,7 @@ static int map_region(struct rv_registrar *r, struct rv_pool_ask *ask)
 		rv_registrar_failed(r, RV_REG_FAIL_MEMORY, -ENOMEM);
 		return refuse(ask, -ENOMEM, "out of memory");
 	}
+	rv_registrar_raise_budget(r, rv_clock_ns());
 	if (!rv_registrar_take(r, budget_of(r), a->pages.len)) {
 		rc = refuse(ask, -ENOSPC, "%" PRIu64 " bytes are over the budget (memory.%s)",
 			    a->pages.len,

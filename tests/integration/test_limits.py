@@ -499,10 +499,10 @@ def memory_kib(d):
 
 
 def test_thousands_of_idle_connections_cost_less_than_64_kib_each():
-    n = min(5000, more_descriptors(6000) - 500)
+    n = min(10000, more_descriptors(11000) - 500)
     if n < 500:
         raise Missing("1000 descriptors")
-    with Daemon("a") as d:
+    with Daemon("a", limits="ulimit -s 256") as d:
         d.metrics()
         before = memory_kib(d)
         peers = []

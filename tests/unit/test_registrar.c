@@ -271,6 +271,34 @@ static void a_refused_registration_lowers_the_budget(void **state)
 	assert_int_equal(reg.registered.used, RV_MIB(2));
 }
 
+/* What others had registered they may have given back. */
+static void a_lowered_budget_is_tried_again_after_a_while(void **state)
+{
+	struct rv_arena *a;
+	unsigned tries = 0;
+
+	(void)state;
+	fabric[0].map_rc = (struct fake_script){.nr = 2, .outcome = {-ENOMEM, -ENOMEM}};
+	assert_null(grow(RV_ARENA_STAGING, ALICE, 1, RV_MIB(4), false));
+	assert_null(grow(RV_ARENA_STAGING, ALICE, 1, RV_MIB(4), false));
+	assert_int_equal(reg.registered.limit, RV_MIB(1));
+	assert_null(grow(RV_ARENA_STAGING, ALICE, RV_MIB(4), RV_MIB(4), false));
+	assert_int_equal(reg.registered.limit, RV_MIB(1)); /* not at once */
+	for (a = NULL; !a; tries++) {
+		assert_true(tries < 10);
+		reg.refused_ns -= RV_SEC(31);
+		a = grow(RV_ARENA_STAGING, ALICE, RV_MIB(4), RV_MIB(4), false);
+	}
+	assert_int_equal(tries, 2);
+	assert_int_equal(a->pages.len, RV_MIB(4));
+	for (unsigned i = 0; i < 10; i++) {
+		reg.refused_ns -= RV_SEC(31);
+		assert_null(grow(RV_ARENA_STAGING, ALICE, 1ULL << 40, 1ULL << 40, false));
+	}
+	assert_int_equal(reg.registered.limit, BUDGET); /* and no more than was configured */
+	shrink(a);
+}
+
 /* A key that cannot be made says nothing about how much may be registered. */
 static void another_failure_leaves_the_budget_alone(void **state)
 {
@@ -632,6 +660,7 @@ int main(void)
 		REGISTRAR(as_much_is_taken_as_the_budget_allows),
 		REGISTRAR(a_failed_registration_leaves_nothing),
 		REGISTRAR(a_refused_registration_lowers_the_budget),
+		REGISTRAR(a_lowered_budget_is_tried_again_after_a_while),
 		REGISTRAR(another_failure_leaves_the_budget_alone),
 		REGISTRAR(a_second_fabric_that_fails_undoes_the_first),
 		REGISTRAR(memory_that_is_not_there_is_an_error_here),
