@@ -97,11 +97,12 @@ static void *drawing(void *arg)
 		struct timespec at;
 		uint64_t wait = drawn ? EVERY_NS : FIRST_NS;
 
-		clock_gettime(CLOCK_REALTIME, &at);
+		clock_gettime(CLOCK_MONOTONIC, &at);
 		wait += (uint64_t)at.tv_nsec;
 		at.tv_sec += (time_t)(wait / RV_SEC(1));
 		at.tv_nsec = (long)(wait % RV_SEC(1));
-		if (pthread_cond_timedwait(&p.over, &p.lock, &at) != ETIMEDOUT || p.stop)
+		if (pthread_cond_clockwait(&p.over, &p.lock, CLOCK_MONOTONIC, &at) != ETIMEDOUT ||
+		    p.stop)
 			continue;
 		draw();
 		drawn = true;
