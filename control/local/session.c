@@ -298,6 +298,8 @@ static void release_all(struct session *s)
 			rv_buffer_free(s, b, true);
 	}
 	rv_session_tell_end(s);
+	if (s->exit_op.pending) /* its process may live on, and open others */
+		rv_uring_cancel(s->local->conf.ring, &s->exit_op);
 	rv_session_drop(s);
 }
 

@@ -108,6 +108,26 @@ def test_a_session_with_thousands_of_views_leaves_nothing_behind():
         assert d.stop() == 0
 
 
+def test_sessions_that_one_program_opens_and_closes_leave_nothing_behind():
+    with Daemon("a") as d:
+        watcher = d.client()
+        h = watcher.put(pattern(100000))
+        before = d.fds()
+        for _ in range(200):
+            c = d.client()
+            c.free(c.get(h))
+            assert c.call(METADATA, worker=h[0], local=h[1])["len"] == 100000  # it has heard of the FREE
+            c.close()
+        eventually(lambda: d.fds() <= before, what="the return of %d descriptors" % (d.fds() - before))
+        holds = [d.client() for _ in range(20)]  # these still have something mapped, as far as the daemon knows
+        for c in holds:
+            c.get(h)
+            c.close()
+        eventually(lambda: watcher.list("status")["sessions"] == 1)
+        assert d.fds() == before + len(holds), "each is watched until its process ends"
+        assert d.stop() == 0
+
+
 def test_very_many_buffers_are_refused_and_their_end_is_quick():
     with Daemon("a") as d:
         c, other = d.client(), d.client()
