@@ -508,7 +508,6 @@ static void run_hello(struct rv_messenger *m, const struct request *rq, const ui
 	enum rv_rejected_hello reason;
 	struct rv_peer_info pi;
 	const char *why = "";
-	uint64_t worker;
 	int rc = rv_body_hello_decode(body, len, &pi, &why);
 
 	if (rc) {
@@ -516,7 +515,7 @@ static void run_hello(struct rv_messenger *m, const struct request *rq, const ui
 		rv_answer_error(rq, "Failed to deserialize input: %s", why);
 		return;
 	}
-	rc = rv_messenger_add_peer(m, &pi, NULL, &worker, &why);
+	rc = rv_messenger_hear(m, &pi, rq->link->link->ops->name(rq->link->link), &why);
 	rv_peer_info_fini(&pi);
 	if (rc) {
 		reason = rc == -ENOMEM ? RV_REJECTED_NO_ROOM : RV_REJECTED_UNUSABLE;

@@ -350,6 +350,68 @@ int rv_messenger_add_peer(struct rv_messenger *m, const struct rv_peer_info *pi,
 	return 0;
 }
 
+/* "192.0.2.7:7471", "[::1]:7471" or the address alone, in the form the kernel has it. @return its length, 0: it is none */
+static size_t literal(const char *text, uint8_t out[16])
+{
+	size_t len = text[0] == '[' ? strcspn(++text, "]") : strlen(text);
+	char ip[INET6_ADDRSTRLEN];
+
+	if (strchr(text, ':') == strrchr(text, ':'))
+		len = rv_min_u64(len, strcspn(text, ":"));
+	if (len >= sizeof(ip))
+		return 0;
+	memcpy(ip, text, len);
+	ip[len] = '\0';
+	if (inet_pton(AF_INET, ip, out) == 1)
+		return 4;
+	return inet_pton(AF_INET6, ip, out) == 1 ? 16 : 0;
+}
+
+/* What is no literal was never dialed: it is no place to come from. */
+static bool comes_from(const char *host, const char *from)
+{
+	uint8_t a[16], b[16];
+	size_t len = literal(host, a);
+
+	return !len || (literal(from, b) == len && memcmp(a, b, len) == 0);
+}
+
+/* A known peer, said by somebody elsewhere to be reached by @pi: nothing is changed, and a change is counted. */
+static int moved(struct rv_messenger *m, const struct rv_peer *p, const struct rv_peer_info *pi)
+{
+	struct rv_address *a = malloc(sizeof(*a));
+	const struct rv_tcp_endpoint *e = NULL;
+
+	if (!a)
+		return -ENOMEM;
+	if (rv_address_decode(pi->address, pi->address_len, m->conf.blob_version, a) == 0)
+		e = choose(a);
+	if (e && (strcmp(e->ip, p->host) != 0 || e->port != p->port))
+		rv_counter_add(&m->rejected_hellos[RV_REJECTED_ELSEWHERE], 1);
+	free(a);
+	return 0;
+}
+
+int rv_messenger_hear(struct rv_messenger *m, const struct rv_peer_info *pi, const char *from,
+		      const char **why)
+{
+	uint64_t worker = rv_worker_id(pi->instance);
+	struct rv_peer *p = rv_peers_find(&m->peers, worker);
+	struct rv_peer was;
+	int rc;
+
+	if (!p || comes_from(p->host, from))
+		return rv_messenger_add_peer(m, pi, NULL, &worker, why);
+	if (p->has_instance)
+		return moved(m, p, pi);
+	/* Known by a reference alone: the rest is news, where it is is not. */
+	was = *p;
+	rc = rv_messenger_add_peer(m, pi, NULL, &worker, why);
+	memcpy(p->host, was.host, sizeof(p->host));
+	p->port = was.port;
+	return rc;
+}
+
 int rv_messenger_add_peer_info(struct rv_messenger *m, const void *info, size_t len,
 			       const char *name, uint64_t *worker, const char **why)
 {
@@ -411,7 +473,8 @@ uint64_t rv_messenger_refused_payloads(const struct rv_messenger *m, enum rv_ref
 
 const char *rv_rejected_hello_name(enum rv_rejected_hello r)
 {
-	static const char *const names[RV_REJECTED_REASONS] = {"malformed", "unusable", "no_room"};
+	static const char *const names[RV_REJECTED_REASONS] = {"malformed", "unusable", "no_room",
+							       "elsewhere"};
 
 	return names[r];
 }

@@ -66,6 +66,7 @@ enum rv_rejected_hello {
 	RV_REJECTED_MALFORMED, /* it cannot be read */
 	RV_REJECTED_UNUSABLE,  /* it is us or nobody, or no address of it can be reached */
 	RV_REJECTED_NO_ROOM,   /* the table of peers is full, or no memory */
+	RV_REJECTED_ELSEWHERE, /* it says that a peer has moved, and comes from elsewhere than where that peer is */
 	RV_REJECTED_REASONS
 };
 const char *rv_rejected_hello_name(enum rv_rejected_hello r);

@@ -175,6 +175,12 @@ struct rv_peer *rv_messenger_peer(struct rv_messenger *m, uint64_t worker);
 uint8_t *rv_messenger_address_as(const struct rv_messenger *m, uint64_t incarnation, size_t *len);
 /** Take over what a peer's PeerInfo says. @return 0, or -EPROTO: nothing in it that we could use */
 int rv_messenger_learn(struct rv_messenger *m, struct rv_peer *p, const struct rv_peer_info *pi);
+/**
+ * The same by a `_hello` that came from @from (a link's name). Nothing proves who says it: where to reach a peer that is
+ * known is changed only by a hello from there.
+ */
+int rv_messenger_hear(struct rv_messenger *m, const struct rv_peer_info *pi, const char *from,
+		      const char **why);
 
 /* find.c */
 /** Everybody who waits is told: -ESHUTDOWN. */

@@ -1021,6 +1021,52 @@ static void a_hello_that_is_not_taken_is_counted_by_why(void **state)
 	assert_int_equal(rv_messenger_rejected_hellos(mess, RV_REJECTED_NO_ROOM), 0);
 }
 
+static const char *hello_of(uint8_t number, const char *ip)
+{
+	static char body[2048];
+	uint8_t buf[512];
+	struct rv_peer_info pi = peer_info(number, true, ip, buf, sizeof(buf));
+	struct rv_writer wr = rv_writer(body, sizeof(body) - 1);
+
+	rv_body_hello_encode(&wr, &pi);
+	body[wr.len] = '\0';
+	return body;
+}
+
+static void a_known_peer_is_moved_by_a_hello_from_where_it_is_alone(void **state)
+{
+	static const char *const elsewhere[] = {"203.0.113.9:4000", "[2001:db8::9]:4000",
+						"192.0.2.70:7471", "ucx 5", ""};
+	const struct rv_peer *p;
+	uint64_t rejected = 0;
+
+	(void)state;
+	snprintf(in->host, sizeof(in->host), "192.0.2.7:4000");
+	assert_starts(ask(UNARY, "_hello", hello_of(5, "192.0.2.7")), "ok ");
+	p = rv_peers_find(rv_messenger_peers(mess), peer_worker(5));
+	assert_string_equal(p->host, "192.0.2.7");
+	for (size_t i = 0; i < RV_ARRAY_NR(elsewhere); i++) {
+		snprintf(in->host, sizeof(in->host), "%s", elsewhere[i]);
+		/* It is answered all the same: it may serve and ask, from where it is. */
+		assert_starts(ask(UNARY, "_hello", hello_of(5, "203.0.113.9")), "ok ");
+		assert_string_equal(p->host, "192.0.2.7");
+		assert_int_equal(rv_messenger_rejected_hellos(mess, RV_REJECTED_ELSEWHERE),
+				 ++rejected);
+	}
+	/* Nothing new is nothing to be refused: another interface of the same host. */
+	assert_starts(ask(UNARY, "_hello", hello_of(5, "192.0.2.7")), "ok ");
+	assert_int_equal(rv_messenger_rejected_hellos(mess, RV_REJECTED_ELSEWHERE), rejected);
+	snprintf(in->host, sizeof(in->host), "192.0.2.7:9999");
+	assert_starts(ask(UNARY, "_hello", hello_of(5, "192.0.2.8")), "ok ");
+	assert_string_equal(p->host, "192.0.2.8");
+	assert_int_equal(rv_messenger_rejected_hellos(mess, RV_REJECTED_ELSEWHERE), rejected);
+	/* Who is unknown may be anywhere. */
+	snprintf(in->host, sizeof(in->host), "203.0.113.9:4000");
+	assert_starts(ask(UNARY, "_hello", hello_of(6, "192.0.2.9")), "ok ");
+	assert_string_equal(rv_peers_find(rv_messenger_peers(mess), peer_worker(6))->host,
+			    "192.0.2.9");
+}
+
 static void a_staged_payload_is_not_taken_by_a_built_in_handler(void **state)
 {
 	/* A headers map {"_rv":"1"} behind the request header. */
@@ -1655,6 +1701,7 @@ int main(void)
 		IN(each_kind_of_call_is_answered_as_the_protocol_says),
 		IN(a_hello_makes_the_sender_known_and_tells_who_we_are),
 		IN(a_hello_that_is_not_taken_is_counted_by_why),
+		IN(a_known_peer_is_moved_by_a_hello_from_where_it_is_alone),
 		IN(a_staged_payload_is_not_taken_by_a_built_in_handler),
 		IN(a_callers_budget_begins_when_its_message_is_taken),
 		IN(a_transfer_serves_its_chunks_to_its_consumer_until_its_lease_ends),
