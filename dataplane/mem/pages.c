@@ -143,6 +143,68 @@ void rv_parking_init(struct rv_parking *pk, uint64_t retain_bytes)
 	rv_list_init(&pk->hollow);
 }
 
+/* So far apart two hollow ranges may lie to be made one. */
+#define GAP_MAX RV_GIB(1)
+
+/* What lies between two hollow ranges becomes hollow too, unless anything is mapped there. */
+static bool bridge(const uint8_t *end, const uint8_t *base)
+{
+	size_t gap = (size_t)(base - end);
+	void *z;
+
+	if (!gap)
+		return true;
+	if (gap > GAP_MAX)
+		return false;
+	z = mmap((void *)(uintptr_t)end, gap, PROT_READ,
+		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE | MAP_NORESERVE, -1, 0);
+	if (z == MAP_FAILED)
+		return false;
+	if (z == end)
+		return true;
+	munmap(z, gap); /* a kernel that does not know the flag */
+	return false;
+}
+
+static uint8_t *end_of(const struct parked *e)
+{
+	return (uint8_t *)e->pages.base + e->pages.len;
+}
+
+static void join(struct parked *e, struct parked *above)
+{
+	e->pages.len = (size_t)(end_of(above) - (uint8_t *)e->pages.base);
+	rv_list_del(&above->link);
+	free(above);
+}
+
+/*
+ * Hollow ranges are never given back, and there is one for each region that ever was: as ranges of their own, with holes
+ * between them that nothing fits into, they would one day be all the mappings that a process may have.
+ */
+static void keep_hollow(struct rv_parking *pk, struct parked *e)
+{
+	struct parked *below = NULL, *above = NULL;
+	struct rv_list *it;
+
+	RV_LIST_EACH(it, &pk->hollow)
+	{
+		struct parked *o = RV_LIST_ENTRY(it, struct parked, link);
+
+		if ((uint8_t *)o->pages.base < (uint8_t *)e->pages.base) {
+			if (!below || (uint8_t *)o->pages.base > (uint8_t *)below->pages.base)
+				below = o;
+		} else if (!above || (uint8_t *)o->pages.base < (uint8_t *)above->pages.base) {
+			above = o;
+		}
+	}
+	rv_list_push(&pk->hollow, &e->link);
+	if (above && bridge(end_of(e), above->pages.base))
+		join(e, above);
+	if (below && bridge(end_of(below), e->pages.base))
+		join(below, e);
+}
+
 bool rv_parking_put(struct rv_parking *pk, struct rv_pages *p, uint64_t owner, bool keep)
 {
 	struct parked *e = calloc(1, sizeof(*e));
@@ -159,7 +221,7 @@ bool rv_parking_put(struct rv_parking *pk, struct rv_pages *p, uint64_t owner, b
 		rv_list_push(&pk->parked, &e->link);
 		pk->parked_bytes += p->len;
 	} else {
-		rv_list_push(&pk->hollow, &e->link);
+		keep_hollow(pk, e);
 	}
 	*p = (struct rv_pages){.memfd = -1};
 	return keep;

@@ -506,14 +506,22 @@ static int unmap_own(void *addr, size_t len)
 int __wrap_munmap(void *addr, size_t len)
 {
 	struct region *r = region_of(addr);
+	uint8_t *at = addr;
 
 	if (!r)
 		return unmap_own(addr, len);
-	if (!r->mapped || addr != r->base || len != r->len)
-		sim_fail("memory: a range is unmapped that is not wholly mapped");
-	check_gone(r, "unmapped");
-	r->mapped = false;
-	mprotect(r->base, r->len, PROT_NONE);
+	/* Hollow ranges side by side are unmapped as one. */
+	while (len) {
+		r = region_of(at);
+		if (!r || !r->mapped || at != r->base || len < r->len ||
+		    (len > r->len && !r->hollow))
+			sim_fail("memory: a range is unmapped that is not wholly mapped");
+		check_gone(r, "unmapped");
+		r->mapped = false;
+		mprotect(r->base, r->len, PROT_NONE);
+		at += r->len;
+		len -= r->len;
+	}
 	return 0;
 }
 

@@ -189,6 +189,59 @@ static void what_is_too_much_to_keep_is_hollow_and_still_readable(void **state)
 	assert_false(readable(base));
 }
 
+static unsigned mappings(void)
+{
+	FILE *f = fopen("/proc/self/maps", "re");
+	unsigned n = 0;
+	int c;
+
+	assert_non_null(f);
+	while ((c = fgetc(f)) != EOF)
+		n += c == '\n';
+	fclose(f);
+	return n;
+}
+
+/* Ranges of all sizes that go hollow, with others between them that are given back. */
+static void hollow_ranges_become_one_across_the_holes_between_them(void **state)
+{
+	enum { NR = 120 };
+	struct rv_parking pk;
+	struct rv_pages p[NR], live;
+	void *base[NR];
+	unsigned before;
+	struct rv_list *it;
+	size_t ranges = 0;
+
+	(void)state;
+	rv_parking_init(&pk, 0);
+	make(&live, RV_MIB(1));
+	before = mappings();
+	for (unsigned i = 0; i < NR; i++) {
+		make(&p[i], 4096u * (1 + i * 7 % 13));
+		base[i] = p[i].base;
+	}
+	for (unsigned i = 1; i < NR; i += 3)
+		rv_pages_destroy(&p[i]);
+	for (unsigned k = 0; k < NR; k++) {
+		unsigned i = k * 77 % NR; /* in no order */
+
+		if (i % 3 != 1)
+			assert_false(rv_parking_put(&pk, &p[i], OWNER, false));
+	}
+	RV_LIST_EACH(it, &pk.hollow)
+	ranges++;
+	assert_in_range(ranges, 1, 8);
+	assert_in_range(mappings(), 1, before + 16);
+	for (unsigned i = 0; i < NR; i++)
+		if (i % 3 != 1)
+			assert_int_equal(*(const uint8_t *)base[i], 0);
+	assert_int_equal(*(const uint8_t *)live.base, 0xee); /* what is in use is left alone */
+	rv_parking_fini(&pk);
+	assert_in_range(mappings(), 1, before + 2);
+	rv_pages_destroy(&live);
+}
+
 static void what_must_not_be_kept_is_hollow_at_once(void **state)
 {
 	struct rv_parking pk;
@@ -217,6 +270,7 @@ int main(void)
 		cmocka_unit_test(parked_pages_are_reused_for_what_nearly_fills_them),
 		cmocka_unit_test(what_is_too_much_to_keep_is_hollow_and_still_readable),
 		cmocka_unit_test(what_must_not_be_kept_is_hollow_at_once),
+		cmocka_unit_test(hollow_ranges_become_one_across_the_holes_between_them),
 	};
 
 	return cmocka_run_group_tests_name("pages", tests, NULL, NULL);
