@@ -171,7 +171,7 @@ static int address_from_json(const struct rv_json *v, struct rv_peer_info *out,
 	if (rv_json_kind(v) != RV_JSON_ARRAY || nr == 0 || nr > RV_ADDRESS_MAX)
 		return -EPROTO;
 	bytes = malloc(nr);
-	if (!bytes)
+	if (!bytes) /* GCOVR_EXCL_BR_LINE: without memory */
 		return -ENOMEM;
 	for (size_t i = 0; i < nr && !rc; i++) {
 		uint64_t b = 0;

@@ -440,6 +440,59 @@ static void our_own_key_may_grow_and_may_be_broken(void **state)
 	}
 }
 
+/* More than there is room for is refused, not cut. */
+static void our_own_key_is_bounded(void **state)
+{
+	static const struct {
+		size_t workers, each, verbs;
+		bool taken;
+	} rows[] = {
+		{RV_ADDRESS_WORKERS_MAX, 8, 8, true},
+		{RV_ADDRESS_WORKERS_MAX + 1, 1, 8, false}, /* too many */
+		{1, RV_ADDRESS_UCX_MAX + 1, 8, false},     /* one too long */
+		{2, 3000, 8, false},                       /* too long together */
+		{1, 8, RV_ADDRESS_VERBS_MAX, true},
+		{1, 8, RV_ADDRESS_VERBS_MAX + 1, false},
+	};
+	static uint8_t value[8000], zeros[8000];
+
+	(void)state;
+	for (size_t i = 0; i < RV_ARRAY_NR(rows); i++) {
+		struct rv_writer w = rv_writer(value, sizeof(value));
+
+		rv_put_text(&w, "\x83\xa1v\x01\xa5verbs\xc5");
+		rv_put_be(&w, rows[i].verbs, 2);
+		rv_put_bytes(&w, zeros, rows[i].verbs);
+		rv_put_text(&w, "\xa7workers\xdc");
+		rv_put_be(&w, rows[i].workers, 2);
+		for (size_t k = 0; k < rows[i].workers; k++) {
+			rv_put_u8(&w, 0xc5);
+			rv_put_be(&w, rows[i].each, 2);
+			rv_put_bytes(&w, zeros, rows[i].each);
+		}
+		assert_false(w.bad);
+		assert_int_equal(decode_value("rvd", value, w.len, 2), 0);
+		if (addr.has_rvd != rows[i].taken)
+			fail_msg("row %zu", i);
+	}
+}
+
+static void addresses_that_are_too_long_are_refused(void **state)
+{
+	static uint8_t in[RV_ADDRESS_MAX + 100];
+	struct rv_writer w = rv_writer(in, sizeof(in));
+	struct rv_peer_info p;
+
+	(void)state;
+	in[0] = 0x80;
+	assert_int_equal(rv_address_decode(in, RV_ADDRESS_MAX + 1, 2, &addr), -EPROTO);
+	rv_put_text(&w, "\x92\xc4\x10"
+			"0123456789abcdef"
+			"\xc6");
+	rv_put_be(&w, RV_ADDRESS_MAX + 1, 4);
+	assert_int_equal(rv_peer_info_decode_msgpack(in, w.len + RV_ADDRESS_MAX + 1, &p), -EPROTO);
+}
+
 static void of_two_equal_keys_the_last_counts(void **state)
 {
 	(void)state;
@@ -555,6 +608,8 @@ int main(void)
 		cmocka_unit_test(a_worker_address_that_is_too_long_is_refused),
 		cmocka_unit_test(our_own_key_survives_a_round_trip),
 		cmocka_unit_test(the_workers_of_other_cores_travel_in_our_own_key),
+		cmocka_unit_test(our_own_key_is_bounded),
+		cmocka_unit_test(addresses_that_are_too_long_are_refused),
 		cmocka_unit_test(our_own_key_may_grow_and_may_be_broken),
 		cmocka_unit_test(of_two_equal_keys_the_last_counts),
 		cmocka_unit_test(msgpack_peer_info_survives_a_round_trip),

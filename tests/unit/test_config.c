@@ -1,8 +1,11 @@
 #include "control/config/config.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #include "control/config/config_file.h"
+#include "control/config/config_impl.h"
 #include "dataplane/base/err.h"
 #include "dataplane/base/units.h"
 #include "tests/unit/exact.h"
@@ -45,6 +48,25 @@ static int load_bytes(const void *text, size_t len)
 	rc = rv_config_load_stream(&cfg, f, "t.conf", &sink);
 	fclose(f);
 	return rc;
+}
+
+static ssize_t broken_read(void *cookie, char *buf, size_t size)
+{
+	(void)cookie;
+	(void)buf;
+	(void)size;
+	errno = EIO;
+	return -1;
+}
+
+static void a_file_that_cannot_be_read_to_its_end_is_an_error(void **state)
+{
+	FILE *f = fopencookie(NULL, "r", (cookie_io_functions_t){.read = broken_read});
+
+	(void)state;
+	assert_non_null(f);
+	assert_int_equal(rv_config_load_stream(&cfg, f, "t.conf", &sink), -EIO);
+	fclose(f);
 }
 
 static int load(const char *text)
@@ -195,6 +217,9 @@ static const struct {
 	{"[tcp]\nmax_connections =", "empty value"},
 	{"[tcp]\nmax_connections = # 5", "empty value"},
 	{"[node]\nname =# rvd", "node.name: holds a # that begins a comment in a file"},
+	{"[tcp]\nmax_connections = 18446744073709551616", "is no whole number"},
+	{"[node]\nname =;#", "node.name: holds a ; that begins a comment in a file"},
+	{"[tcp]\nlisten = :7471", "\":7471\" is no"},
 	{"[node]\nname =;", "node.name: holds a ; that begins a comment in a file"},
 	{"[tcp]\nmax_connections = 5\n  6", "starts with a blank: a value cannot be continued"},
 	{"[tcp]\n\tmax_connections = 5", "starts with a blank"},
@@ -341,6 +366,7 @@ static void a_missing_file_is_no_complaint(void **state)
 	(void)state;
 	assert_int_equal(rv_config_load_file(&cfg, "/nonexistent/rvd.conf", &sink), -ENOENT);
 	assert_int_equal(rv_config_load_file(&cfg, "/", &sink), -EISDIR);
+	assert_int_equal(rv_config_load_file(&cfg, "/dev/null", &sink), 0);
 	assert_string_equal(said, "");
 }
 
@@ -686,11 +712,51 @@ static void networks_admit_their_own(void **state)
 	assert_false(rv_config_cidrs_match(&cfg.tcp.allow, true, in6));
 }
 
+static void words_and_blanks_may_be_spelled_in_several_ways(void **state)
+{
+	char out[32];
+
+	(void)state;
+	assert_int_equal(load("[ucx]\nenabled = true\n[node]\nname = a#b;c\n"), 0);
+	assert_int_equal(cfg.ucx.enabled, RV_CONFIG_SWITCH_YES);
+	assert_string_equal(cfg.node.name, "a#b;c");
+	assert_int_equal(rv_config_apply_option(&cfg, "ucx.enabled=off", &sink), 0);
+	assert_int_equal(cfg.ucx.enabled, RV_CONFIG_SWITCH_NO);
+	assert_int_equal(rv_config_apply_option(&cfg, "tcp.allow=10.0.0.0/8\t ,\t::1/128\t", &sink),
+			 0);
+	assert_int_equal(cfg.tcp.allow.nr, 2);
+	/* In a file that would be a comment; here it would be a name that no file can hold. */
+	assert_int_equal(rv_config_apply_option(&cfg, "node.name=a #b", &sink), -EINVAL);
+	assert_string_equal(cfg.node.name, "a#b;c");
+	rv_config_format_size(RV_NEVER, out);
+	assert_string_equal(out, "none");
+	rv_config_format_ns(RV_NEVER, out);
+	assert_string_equal(out, "none");
+}
+
+static void more_networks_than_there_is_room_for_are_refused(void **state)
+{
+	char option[32 * (RV_CONFIG_CIDR_MAX + 2)] = "tcp.allow=";
+	size_t len = strlen(option);
+
+	(void)state;
+	for (unsigned i = 0; i <= RV_CONFIG_CIDR_MAX; i++)
+		len += (size_t)snprintf(option + len, sizeof(option) - len, "%s10.%u.0.0/16",
+					i ? "," : "", i);
+	assert_int_equal(rv_config_apply_option(&cfg, option, &sink), -EINVAL);
+	assert_non_null(strstr(said, "more than 64 networks"));
+	*strrchr(option, ',') = '\0';
+	assert_int_equal(rv_config_apply_option(&cfg, option, &sink), 0);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, begin, end)
 	const struct CMUnitTest tests[] = {
 		T(defaults_are_the_documented_ones),
+		T(a_file_that_cannot_be_read_to_its_end_is_an_error),
+		T(words_and_blanks_may_be_spelled_in_several_ways),
+		T(more_networks_than_there_is_room_for_are_refused),
 		T(a_file_is_read),
 		T(every_bad_line_is_named),
 		T(a_nul_byte_is_named),

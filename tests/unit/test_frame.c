@@ -183,6 +183,7 @@ static void a_headers_map_of_16384_bytes_is_the_largest(void **state)
 static void what_no_receiver_takes_is_not_written(void **state)
 {
 	struct rv_request_header h = {.name = "", .name_len = 0};
+	struct rv_response_header r = {.headers_len = RV_HEADERS_MAX + 1};
 	struct rv_writer w = rv_writer(NULL, 0);
 
 	(void)state;
@@ -195,6 +196,7 @@ static void what_no_receiver_takes_is_not_written(void **state)
 	assert_int_equal(rv_request_header_encode(&w, &h), 0);
 	assert_true(w.bad);
 	assert_int_equal(w.len, 23);
+	assert_int_equal(rv_response_header_encode(&w, &r), -EINVAL);
 }
 
 static void a_response_header_survives_a_round_trip(void **state)

@@ -1,5 +1,7 @@
 #include "control/json/json.h"
 
+#include <limits.h>
+
 #include "control/json/peer_info.h"
 #include "dataplane/base/err.h"
 #include "dataplane/base/units.h"
@@ -99,6 +101,23 @@ static void a_refusal_says_why(void **state)
 				 -EPROTO);
 		assert_string_equal(why, rows[i].why);
 	}
+}
+
+/* By what is said of their length, before a byte is read. */
+static void texts_longer_than_any_are_refused(void **state)
+{
+	const uint8_t instance[RV_UUID_LEN] = {1};
+	struct rv_peer_info p;
+	struct rv_json *doc;
+	const char *why;
+
+	(void)state;
+	assert_int_equal(rv_json_parse("1", (size_t)INT_MAX + 1, &doc, &why), -EPROTO);
+	assert_string_equal(why, "too long");
+	assert_int_equal(rv_peer_info_decode("{", (size_t)1 << 30, &p, &why), -EPROTO);
+	assert_string_equal(why, "peer info is too long");
+	assert_int_equal(rv_peer_info_init(&p, instance, instance, RV_ADDRESS_MAX + 1), -EPROTO);
+	assert_int_equal(rv_peer_info_init(&p, instance, instance, 0), -EPROTO);
 }
 
 static void a_text_cut_anywhere_is_refused(void **state)
@@ -356,6 +375,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(texts_are_taken_or_refused),
 		cmocka_unit_test(a_refusal_says_why),
+		cmocka_unit_test(texts_longer_than_any_are_refused),
 		cmocka_unit_test(a_text_cut_anywhere_is_refused),
 		cmocka_unit_test(the_depth_is_bounded),
 		cmocka_unit_test(integers_are_exact_or_refused),

@@ -519,6 +519,12 @@ static void handler_lists_are_taken_or_refused(void **state)
 		assert_string_equal(names_seen, answers[i].names ? answers[i].names : "");
 		assert_int_equal(has_peer, answers[i].has_peer);
 		rv_peer_info_fini(&p);
+		p = (struct rv_peer_info){0};
+		/* The same to who does not want the names. */
+		assert_int_equal(rv_body_handlers_decode(answers[i].in, strlen(answers[i].in), NULL,
+							 NULL, &p, &has_peer, NULL),
+				 rc);
+		rv_peer_info_fini(&p);
 	}
 }
 

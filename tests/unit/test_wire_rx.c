@@ -118,6 +118,21 @@ static void a_reply_cut_anywhere_is_handed_over_once_it_is_whole(void **state)
 	}
 }
 
+/* Whoever turned credentials on gets them with everything that is said. */
+static void what_comes_along_and_is_no_descriptor_is_nothing(void **state)
+{
+	struct rv_local_rep rep = {.id = 5};
+	uint8_t out[WHOLE + 8];
+	int one = 1;
+
+	(void)state;
+	assert_int_equal(setsockopt(f.mine, SOL_SOCKET, SO_PASSCRED, &one, sizeof(one)), 0);
+	say(out, frame(out, GET, &rep, "bytes"), 0);
+	assert_int_equal(receive(), 0);
+	assert_int_equal(f.frames, 1);
+	assert_int_equal(f.fds, 0);
+}
+
 static void a_reply_without_its_descriptor_ends_the_stream(void **state)
 {
 	struct rv_local_rep rep = {.has_fd = 1};
@@ -245,6 +260,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(a_reply_cut_anywhere_is_handed_over_once_it_is_whole),
 		T(a_reply_without_its_descriptor_ends_the_stream),
+		T(what_comes_along_and_is_no_descriptor_is_nothing),
 		T(a_descriptor_that_nobody_takes_is_closed),
 		T(more_descriptors_than_there_is_room_for_end_the_stream),
 		T(descriptors_that_the_kernel_left_out_end_the_stream),
