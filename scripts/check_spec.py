@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every test that docs/SPECIFICATION.md and docs/SECURITY.md name must exist: `unit/test_x: name`, `*` for the whole file.
+"""Every test that docs/SPECIFICATION.md, docs/SECURITY.md and docs/HARDENING.md name must exist: `unit/test_x: name`, `*` for the whole file.
 
 A row of a table whose second column is headed "proved by" must name one.
 """
@@ -49,7 +49,7 @@ def check(document):
 
 
 def main():
-    found = [check(d) for d in ("docs/SPECIFICATION.md", "docs/SECURITY.md")]
+    found = [check(d) for d in ("docs/SPECIFICATION.md", "docs/SECURITY.md", "docs/HARDENING.md")]
     print("check_spec: %d tests named" % sum(n for n, _ in found))
     return 1 if any(bad for _, bad in found) else 0
 
