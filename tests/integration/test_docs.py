@@ -1,0 +1,190 @@
+#!/usr/bin/env python3
+"""Each command in the documents runs, or names the test that runs it; each log line they explain is one that rvd writes."""
+import glob
+import re
+import threading
+
+from rvdtest import *
+
+TOP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+DOCS = ["README.md", "CONTRIBUTING.md"] + ["docs/" + n for n in ("OPERATIONS.md", "TROUBLESHOOTING.md", "COMPARISON.md", "SCALE.md", "HARDENING.md")]
+PROGRAM = re.compile(r"^(\./)?(scripts/\w|build/tools/|rv[a-z_]+ |rvtop|rvd |meson |eval |apt |systemctl |adduser |export |python3 -c|bpftrace |sysctl |numactl |kill )")
+
+# What a reader puts in, put in.
+WORDS = [("build/tools/", ""), ("/usr/local/bin/rvd", "RVD"), ("weights.bin", "weights"), ("rv://HOST:PORT/HANDLE", "REF"), ("rv://HOST:7471/HANDLE", "REF"),
+         ("OWNER", "localhost"), ("FILE", "weights")]
+
+# Commands that are run elsewhere: what they begin with, and the test that runs them.
+ELSEWHERE = {
+    "./scripts/demo": "scripts/test: part_demo", "./scripts/test": ".ci/run: scripts/test", "scripts/test": ".ci/run: scripts/test",
+    "meson setup build": "scripts/test: meson", "eval \"$(scripts/setup": "scripts/test: scripts/setup",
+    "scripts/package": "tests/packages/test_packages.py: scripts/package", "apt install ./build/packages": "tests/packages/in_root.sh: apt-get install",
+    "systemctl status rvd": "tests/integration/test_service.py: systemd-analyze", "adduser $USER rvd": "tests/packages/in_root.sh: useradd -G rvd",
+    "export RVD_SOCKET": "tests/packages/in_root.sh: RVD_SOCKET", "rvd -c /etc/rvd/rvd.conf": "tests/packages/in_root.sh: -c /etc/rvd/rvd.conf",
+    "python3 -c 'import socket": "tests/integration/test_telemetry.py: SEQPACKET", "scripts/trace-": "tests/integration/test_probes.py: trace-",
+    "bpftrace -e": "tests/integration/test_probes.py: usdt", "rv_get_bw localhost --path verbs": "tests/rdma/test_verbs.py: verbs",
+    "scripts/bench": "scripts/test: scripts/bench", "scripts/soak": "tests/integration/test_docs.py: soak_says_what_it_does",
+    "scripts/rdma-vm": "scripts/test: scripts/rdma-vm", "scripts/coverage": "tests/integration/test_docs.py: soak_says_what_it_does",
+    "numactl ": "tests/integration/test_docs.py: machine_settings_are_spelt_right", "sysctl vm.": "tests/integration/test_docs.py: machine_settings_are_spelt_right",
+    "scripts/scale": "tests/integration/test_docs.py: soak_says_what_it_does", "scripts/setup": "scripts/test: scripts/setup",
+    "rvd -s tcp.listen=0.0.0.0:7471": "tests/integration/test_docs.py: every_command_runs",
+}
+
+
+def commands():
+    """(document, line) of each command that stands by itself: indented, or in a table's cell of its own."""
+    for name in DOCS:
+        path = os.path.join(TOP, name)
+        for line in open(path) if os.path.exists(path) else ():
+            m = re.match(r"^    (\S.*)$", line)
+            if m and PROGRAM.match(m.group(1)):
+                yield name, re.split(r"\s{2,}#", m.group(1))[0].strip()
+            elif line.startswith("|"):
+                for cell in re.findall(r"`([^`]+)`", line):
+                    if re.match(r"^scripts/(test|bench|soak|coverage|scale) ", cell):
+                        yield name, cell
+
+
+def spelt(command):
+    for a, b in WORDS:
+        command = command.replace(a, b)
+    return command
+
+
+def elsewhere(command):
+    for begin in sorted(ELSEWHERE, key=len, reverse=True):
+        if command.startswith(begin):
+            return ELSEWHERE[begin]
+    return None
+
+
+def test_every_command_runs():
+    tools = os.path.join(BUILD, "tools")
+    ran, seen = [], []
+    with Daemon("a") as a, Daemon("b") as b, tempfile.TemporaryDirectory() as tmp:
+        open(os.path.join(tmp, "weights"), "wb").write(pattern(200000))
+        c = a.client()
+        lib = b.client()
+        c.call(PEER_ADD, lib.call(PEER_INFO)["payload"], name="PEER")
+        lib.call(SERVE, name="HANDLER")
+        over = threading.Event()
+
+        def serve():
+            lib.sock.settimeout(0.2)
+            while not over.is_set():
+                try:
+                    lib.serve_one(lambda *what: what[-1])
+                except (socket.timeout, TimeoutError, BlockingIOError):
+                    pass
+                except (EOFError, OSError, AssertionError):
+                    return
+        t = threading.Thread(target=serve)
+        t.start()
+        env = dict(os.environ, PATH=tools + ":" + os.environ["PATH"], RVD_SOCKET=a.socket)
+        server = subprocess.Popen([os.path.join(tools, "rv_get_bw")], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            time.sleep(1)
+            for name, command in commands():
+                command = spelt(command)
+                if elsewhere(command):
+                    seen.append(command)
+                    continue
+                if command == "rv_get_bw":
+                    ran.append(command)  # the server above
+                    continue
+                for one in alternatives(command):
+                    ref = rvctl(a, "put", os.path.join(tmp, "weights"), "--refs", "9")[1].decode().strip()
+                    line = one.replace("REF", ref)
+                    if line.startswith("rv_get_"):
+                        line += " -n 20"
+                    p = subprocess.run(["sh", "-c", line], env=env, cwd=tmp, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120 * SLOW)
+                    assert p.returncode == 0, "%s: %s\n%s" % (name, one, p.stdout.decode())
+                    ran.append(one)
+        finally:
+            over.set()
+            t.join()
+            server.kill()
+            server.wait()
+        lib.close()
+        assert len(ran) > 15, ran
+
+
+def alternatives(command):
+    """`rvctl a | b | c` stands for three."""
+    words = command.split(" | ")
+    if len(words) == 1:
+        return [command]
+    return [words[0]] + ["rvctl " + w for w in words[1:]]
+
+
+def test_what_is_run_elsewhere_is_run_there():
+    used = {elsewhere(spelt(c)) for _, c in commands()} - {None}
+    for place in used:
+        path, _, what = place.partition(": ")
+        text = open(os.path.join(TOP, path)).read()
+        assert what in text or (what.startswith("part_") and what in text), place
+
+
+def test_soak_says_what_it_does():
+    """The long runs are not run here; that they know each argument the documents give them is."""
+    for name, command in commands():
+        words = command.split()
+        if words[0] not in ("scripts/soak", "scripts/coverage", "scripts/scale") or len(words) < 2:
+            continue
+        text = open(os.path.join(TOP, words[0])).read()
+        assert re.search(r"\b%s\b" % re.escape(words[1]), text) or re.match(r"^\d+[hms]?$", words[1]), (name, command)
+
+
+def test_machine_settings_are_spelt_right():
+    for _, command in commands():
+        m = re.match(r"sysctl ([\w.]+)=", command)
+        if m:
+            assert os.path.exists("/proc/sys/" + m.group(1).replace(".", "/")), command
+    unit = open(os.path.join(TOP, "packaging/systemd/rvd.service.in")).read()
+    for limit in ("LimitMEMLOCK=infinity", "LimitNOFILE="):
+        assert limit in unit
+
+
+def test_log_lines_are_those_that_rvd_writes():
+    source = "".join(open(f).read() for d in ("control", "dataplane", "tools", "ucx", "verbs") for f in glob.glob(os.path.join(TOP, d, "**/*.c"), recursive=True))
+    source = re.sub(r'"\s*\n?\s*(PRI\w+\s*)?"', "", source)  # texts go on over lines
+    table = open(os.path.join(TOP, "docs/TROUBLESHOOTING.md")).read().split("## By log line")[1].split("##")[0]
+    lines = re.findall(r"^\| `([^`]+)` \|", table, re.M)
+    assert len(lines) > 8
+    for line in lines:
+        for piece in re.split(r"\.\.\.|\bN\b|: ", line):  # what stands before a colon may be a value
+            assert len(piece.strip()) < 9 or piece.strip() in source, (line, piece)
+
+
+def test_links_lead_somewhere():
+    for path in [os.path.join(TOP, n) for n in ("README.md", "CONTRIBUTING.md")] + glob.glob(os.path.join(TOP, "docs/*.md")):
+        text = open(path).read()
+        for link in re.findall(r"\]\(([^)\s]+)\)", text):
+            if link.startswith("http"):
+                continue
+            target, _, anchor = link.partition("#")
+            where = os.path.join(os.path.dirname(path), target) if target else path
+            assert os.path.exists(where), (path, link)
+            if anchor:
+                heads = [re.sub(r"[^\w\- ]", "", h.lower()).strip().replace(" ", "-") for h in re.findall(r"^#+ (.*)$", open(where).read(), re.M)]
+                assert anchor in heads, (path, link, heads)
+
+
+def test_keys_named_in_the_documents_exist():
+    out = subprocess.run([os.path.join(BUILD, "tools/rvd"), "--help-config"], stdout=subprocess.PIPE).stdout.decode()
+    keys, section = set(), ""
+    for line in out.splitlines():
+        m = re.match(r"^\[(\w+)", line)
+        section = m.group(1) if m else section
+        m = re.match(r"^(\w+) \(", line)
+        if m:
+            keys.add(section + "." + m.group(1))
+    sections = {k.split(".")[0] for k in keys}
+    for path in [os.path.join(TOP, "README.md")] + glob.glob(os.path.join(TOP, "docs/*.md")):
+        for key in re.findall(r"`(\w+\.\w+)(?: =[^`]*)?`", open(path).read()):
+            if key.split(".")[0] in sections and not key.endswith((".c", ".h", ".py")):
+                assert key in keys, (path, key)
+
+
+if __name__ == "__main__":
+    main(globals())
