@@ -334,7 +334,8 @@ int rv_wire_send_more(struct rv_wire *w, struct rv_call *call, const void *paylo
  * A program that uses asynchronous calls does not wait for room. What is posted gives something back that came
  * with a reply: so there is an end to it. @return false: send it the other way
  */
-static bool queue_frame(struct rv_wire *w, uint8_t op, const struct rv_local_req *rq)
+static bool queue_frame(struct rv_wire *w, uint8_t op, const struct rv_local_req *rq,
+			const char *text)
 {
 	struct rv_tx_frame *f;
 	bool queues;
@@ -342,21 +343,27 @@ static bool queue_frame(struct rv_wire *w, uint8_t op, const struct rv_local_req
 	pthread_mutex_lock(&w->lock);
 	queues = w->ep >= 0;
 	pthread_mutex_unlock(&w->lock);
-	f = queues ? rv_tx_frame_new(op, rq, NULL, 0) : NULL;
+	f = queues ? rv_tx_frame_new(op, rq, text, strlen(text)) : NULL;
 	if (f && rv_tx_queue(&w->tx, f, true))
 		rv_tx_frame_free(f);
 	return f != NULL;
 }
 
-void rv_wire_post(struct rv_wire *w, uint8_t op, const struct rv_local_req *rq)
+/* @param text  a literal: it is sent later, perhaps */
+static void post(struct rv_wire *w, uint8_t op, const struct rv_local_req *rq, const char *text)
 {
 	if (op == RV_LOCAL_FREE) {
 		pthread_mutex_lock(&w->lock);
 		rv_map64_del(&w->tokens, rq->token);
 		pthread_mutex_unlock(&w->lock);
 	}
-	if (!queue_frame(w, op, rq))
-		send_frame(w, op, rq, NULL, 0, rv_sat_add(rv_clock_ns(), POST_NS));
+	if (!queue_frame(w, op, rq, text))
+		send_frame(w, op, rq, text, strlen(text), rv_sat_add(rv_clock_ns(), POST_NS));
+}
+
+void rv_wire_post(struct rv_wire *w, uint8_t op, const struct rv_local_req *rq)
+{
+	post(w, op, rq, "");
 }
 
 /*
@@ -376,6 +383,12 @@ static void undo_reply(struct rv_wire *w, const struct rv_call *call)
 	}
 	if (rq.token)
 		rv_wire_post(w, RV_LOCAL_FREE, &rq);
+	if (call->op == RV_LOCAL_REQUEST) {
+		rq = (struct rv_local_req){.token = call->rep.id, .flags = RV_LOCAL_FAILED};
+		if (rq.token)
+			post(w, RV_LOCAL_ANSWER, &rq, "this program serves no handler");
+		return;
+	}
 	rq = call->rq;
 	rq.id = 0; /* answers to nobody */
 	if (call->op == RV_LOCAL_GET && call->rep.lease_id) {
@@ -508,6 +521,31 @@ static int deliver_many(struct rv_wire *w, struct rv_rx_frame *f)
 	return 0;
 }
 
+/*
+ * Nobody serves here: the memory it came in is known from now on, what it brought goes back, and who asked is told.
+ * Later, when the lock is not held: as for a call that nobody waits for any more.
+ */
+static int refuse_request(struct rv_wire *w, struct rv_rx_frame *f)
+{
+	struct rv_call *call = rv_call_new(RV_LOCAL_REQUEST);
+	const char *why = NULL;
+	int rc = 0;
+
+	if (!call)
+		return -ENOMEM;
+	call->rep = f->rep;
+	call->done = true;
+	if (call->rep.token) {
+		rv_map64_put(&w->tokens, call->rep.token, (void *)(uintptr_t)call->rep.token);
+		rc = adopt(w, &call->rep, f, &call->arena, &why);
+	}
+	if (rc)
+		rv_call_free(call);
+	else
+		rv_list_push(&w->undo, &call->link);
+	return rc;
+}
+
 /* Somebody calls a handler of ours. Under the lock. */
 static int take_request(struct rv_wire *w, struct rv_rx_frame *f)
 {
@@ -516,7 +554,7 @@ static int take_request(struct rv_wire *w, struct rv_rx_frame *f)
 	int rc = 0;
 
 	if (!w->server)
-		return 0; /* the daemon answers for us when the session ends */
+		return refuse_request(w, f);
 	r = calloc(1, sizeof(*r));
 	if (!r)
 		return -ENOMEM;

@@ -56,10 +56,9 @@ struct rv_local_req fake_expect(int fd, uint8_t op)
 	return r.rq;
 }
 
-void fake_answer(int fd, uint8_t op, const struct rv_local_rep *rep, const char *text, int pass)
+static void say(int fd, uint8_t op, const struct rv_local_rep *rep, const char *text, int pass)
 {
-	struct rv_local_preamble pre = {op | RV_LOCAL_REPLY, sizeof(*rep),
-					text ? (uint32_t)strlen(text) : 0};
+	struct rv_local_preamble pre = {op, sizeof(*rep), text ? (uint32_t)strlen(text) : 0};
 	uint8_t head[RV_LOCAL_PREAMBLE];
 	struct iovec v[3] = {{head, sizeof(head)},
 			     {(void *)(uintptr_t)rep, sizeof(*rep)},
@@ -80,6 +79,16 @@ void fake_answer(int fd, uint8_t op, const struct rv_local_rep *rep, const char 
 		memcpy(CMSG_DATA(&control.align), &pass, sizeof(int));
 	}
 	MUST(sendmsg(fd, &msg, MSG_NOSIGNAL) >= 0);
+}
+
+void fake_answer(int fd, uint8_t op, const struct rv_local_rep *rep, const char *text, int pass)
+{
+	say(fd, op | RV_LOCAL_REPLY, rep, text, pass);
+}
+
+void fake_request(int fd, const struct rv_local_rep *rep, const char *text, int pass)
+{
+	say(fd, RV_LOCAL_REQUEST, rep, text, pass);
 }
 
 uint32_t fake_version = RV_LOCAL_VERSION;

@@ -59,6 +59,8 @@ void fake_until_closed(int fd);
 
 /** @param text the payload, or NULL; @param pass a descriptor to send along, or -1 */
 void fake_answer(int fd, uint8_t op, const struct rv_local_rep *rep, const char *text, int pass);
+/** A request to a handler of the session's. */
+void fake_request(int fd, const struct rv_local_rep *rep, const char *text, int pass);
 void fake_answer_get(int fd, struct rv_local_rep rep, int arena);
 /** An answer to GET: bytes @off, @len of arena 9, under lease 1000 + @token. */
 struct rv_local_rep fake_got(uint64_t id, uint64_t token, uint64_t off, uint64_t len);

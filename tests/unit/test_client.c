@@ -230,6 +230,44 @@ static void what_a_late_reply_brings_is_given_back(void **state)
 	fake_stop(&f);
 }
 
+/* A request although nothing is served here, and then a reply that names the memory it came in. */
+static void script_unasked(int fd)
+{
+	struct rv_local_rep rep = fake_got(42, 6, 1000, 500);
+	int arena = fake_make_arena(F_SEAL_SHRINK);
+	struct rv_local_req rq = fake_expect(fd, RV_LOCAL_GET);
+	struct fake_request r;
+
+	rep.has_fd = true;
+	rep.path = RV_LOCAL_UNARY;
+	snprintf(rep.path_name, sizeof(rep.path_name), "echo");
+	fake_request(fd, &rep, NULL, arena);
+	close(arena);
+	fake_answer_get(fd, fake_got(rq.id, 7, 0, 300), -1);
+	MUST(fake_expect(fd, RV_LOCAL_FREE).token == 6);
+	MUST(fake_next(fd, &r) && r.op == RV_LOCAL_ANSWER);
+	MUST(r.rq.token == 42 && r.rq.flags == RV_LOCAL_FAILED);
+	MUST(r.len && !memcmp(r.payload, "this program serves no handler", r.len));
+	free(r.payload);
+	MUST(fake_expect(fd, RV_LOCAL_FREE).token == 7);
+	fake_until_closed(fd);
+}
+
+static void a_request_that_nobody_serves_is_refused_and_its_memory_known(void **state)
+{
+	struct fake_daemon f;
+	struct rv_buf buf;
+	uint64_t lease;
+
+	(void)state;
+	fake_start(&f, script_unasked);
+	assert_int_equal(rv_get_pinned(f.c, fake_handle(1), NULL, &buf, &lease), 0);
+	for (unsigned i = 0; i < 300; i++)
+		assert_int_equal(((uint8_t *)buf.data)[i], i % 251);
+	rv_buf_free(&buf);
+	fake_stop(&f);
+}
+
 /* Memory. */
 
 static void script_views(int fd)
@@ -579,6 +617,7 @@ int main(void)
 		cmocka_unit_test(another_protocol_is_not_believed),
 		cmocka_unit_test(nobody_listens),
 		cmocka_unit_test(what_a_late_reply_brings_is_given_back),
+		cmocka_unit_test(a_request_that_nobody_serves_is_refused_and_its_memory_known),
 		cmocka_unit_test(an_arena_is_shown_once_and_named_again),
 		cmocka_unit_test(memory_that_cannot_be_trusted_is_refused_and_given_back),
 		cmocka_unit_test(a_single_use_arena_goes_with_its_last_view),
