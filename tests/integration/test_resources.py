@@ -28,6 +28,24 @@ def test_an_idle_daemon_uses_under_half_a_percent_of_a_core():
         assert a.stop() == 0 and b.stop() == 0
 
 
+def test_sessions_that_come_and_go_leave_no_descriptor():
+    """Of one program that lives on, each closed in good order: what it was shown is given back before."""
+    with Daemon("a") as a:
+        def session():
+            c = a.client()
+            h = c.put(pattern(1000))
+            c.free(c.get(h))
+            c.call(DROP, worker=h[0], local=h[1])
+            c.close()
+        session()  # the first makes the arenas
+        eventually(lambda: a.metrics()["rvd_arena_blocks"] == 0, what="the blocks' end")
+        before = a.fds()
+        for _ in range(100):
+            session()
+        eventually(lambda: a.fds() <= before + 2, what="the descriptors' end")
+        assert a.stop() == 0
+
+
 def test_over_the_budget_payloads_are_plain_and_go_in_chunks():
     with Daemon("a", ucx=True, memory__registered_bytes_budget="16MiB") as a, Daemon("b", ucx=True) as b:
         ca, cb = a.client(), b.client()
