@@ -27,7 +27,7 @@ MAGIC, REPLY = 0x5256, 0x80
  REGION_WATCH, GET_MANY) = range(1, 27)
 PLAIN, SHARED, SESSION, STRICT, MAPPED = 1, 2, 4, 8, 16
 ANY, RDMA, CHUNKED = 0, 1, 2
-KEEP, INTO = 1, 2
+KEEP, INTO, THEN_DETACH, THEN_RELEASE, TOGETHER = 1, 2, 4, 8, 16
 FIRE, SYNC, UNARY = 0, 1, 2
 FAILED = 1
 THRESHOLD = 262144
@@ -186,11 +186,42 @@ class Client:
         self.arenas = {}
 
 
+def one(i, h):
+    return struct.pack("<QQQ", i, *h)
+
+
+def got(payload):
+    return [dict(zip(("id", "token", "off", "len"), struct.unpack_from("<QQQQ", payload, at))) for at in range(0, len(payload), 32)]
+
+
+def many(c, handles, port=0, flags=THEN_DETACH | TOGETHER, first=1000, **kw):
+    """Ask, of one node here or for bare handles, and read until each is answered. @return (replies by id, how many came in replies of many)"""
+    host = "127.0.0.1" if port else ""
+    c.send(GET_MANY, b"".join(one(first + i, h) for i, h in enumerate(handles)), flags=flags, host=host, port=port, **kw)
+    out, together = {}, 0
+    while len(out) < len(handles):
+        rep = c.recv()
+        if rep["op"] == GET | REPLY:
+            each = [{}]
+        else:
+            assert rep["op"] == GET_MANY | REPLY and not rep["rc"], rep
+            each = got(rep["payload"])
+            assert each
+            together += len(each)
+        for e in each:
+            r = dict(rep, **e)
+            assert r["id"] not in out and first <= r["id"] < first + len(handles), r
+            out[r["id"]] = r
+    return [out[first + i] for i in range(len(handles))], together
+
+
 class Daemon:
     """An rvd in a folder of its own."""
 
-    def __init__(self, name, ucx=False, env=None, wait=True, limits="", **options):
-        """limits: shell commands before the start, like ulimit -n 64"""
+    host = "127.0.0.1"
+
+    def __init__(self, name, ucx=False, env=None, wait=True, limits="", within=(), **options):
+        """limits: shell commands before the start, like ulimit -n 64; within: the command that runs it where it belongs"""
         self.name = name
         self.dir = tempfile.mkdtemp(prefix="rvd-test-")
         self.socket = os.path.join(self.dir, "rvd.sock")
@@ -199,9 +230,9 @@ class Daemon:
             "node.name": name,
             "node.runtime_dir": os.path.join(self.dir, "run"),
             "node.state_dir": os.path.join(self.dir, "state"),
-            "tcp.listen": "127.0.0.1:0",
+            "tcp.listen": self.host + ":0",
             "local.socket": self.socket,
-            "metrics.listen": "127.0.0.1:0",
+            "metrics.listen": self.host + ":0",
             "ucx.enabled": "yes" if ucx else "no",
             "memory.initial_arena_bytes": "8MiB",
         }
@@ -214,6 +245,7 @@ class Daemon:
             self.args += ["-s", "%s=%s" % (k, v)]
         if limits:
             self.args = ["sh", "-c", limits + ' && exec "$@"', "sh"] + self.args
+        self.args = list(within) + self.args
         self.env = dict(os.environ, UCX_MEM_EVENTS="n", **(env or {}))
         self.start(wait)
 
@@ -245,7 +277,7 @@ class Daemon:
 
     def metrics(self):
         import urllib.request
-        with urllib.request.urlopen("http://127.0.0.1:%s/metrics" % self.ports["metrics"], timeout=10) as r:
+        with urllib.request.urlopen("http://%s:%s/metrics" % (self.host, self.ports["metrics"]), timeout=10) as r:
             out = {}
             for line in r.read().decode().splitlines():
                 if line and line[0] != "#":

@@ -7,37 +7,8 @@ from rawpeer import *
 from rvdtest import *
 from rvlib import Lib
 
-TOGETHER, THEN_DETACH, THEN_RELEASE = 16, 4, 8
 SIZES = [1024, 0, 1, 2, 63, 64, 65, 4096, 4097, 65535, 65536, 65537, 131072]
 OURS = {"host": "127.0.0.1"}
-
-
-def one(i, h):
-    return struct.pack("<QQQ", i, *h)
-
-
-def got(payload):
-    return [dict(zip(("id", "token", "off", "len"), struct.unpack_from("<QQQQ", payload, at))) for at in range(0, len(payload), 32)]
-
-
-def many(c, handles, port, flags=THEN_DETACH | TOGETHER, first=1000, **kw):
-    """Ask, and read until each is answered. @return (replies by id, how many came in replies of many)"""
-    c.send(GET_MANY, b"".join(one(first + i, h) for i, h in enumerate(handles)), flags=flags, host="127.0.0.1", port=port, **kw)
-    out, together = {}, 0
-    while len(out) < len(handles):
-        rep = c.recv()
-        if rep["op"] == GET | REPLY:
-            each = [{}]
-        else:
-            assert rep["op"] == GET_MANY | REPLY and not rep["rc"], rep
-            each = got(rep["payload"])
-            assert each
-            together += len(each)
-        for e in each:
-            r = dict(rep, **e)
-            assert r["id"] not in out and first <= r["id"] < first + len(handles), r
-            out[r["id"]] = r
-    return [out[first + i] for i in range(len(handles))], together
 
 
 def payload(c, rep):
