@@ -332,9 +332,6 @@ static void on_closed(struct rv_conn *c, int rc)
 	/* Closed in good order it has nothing mapped that we gave it; else wait for the process to end. */
 	if (s->process_over || s->pidfd < 0 || !s->buffers.nr || s->local->stopping)
 		release_all(s);
-	/* A program that opens and closes sessions for days must not cost a descriptor for each. */
-	if (s->gone && s->exit_op.pending)
-		rv_uring_cancel(s->local->conf.ring, &s->exit_op);
 	rv_session_drop(s);
 }
 
