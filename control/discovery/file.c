@@ -391,8 +391,8 @@ static int replace(const struct file *f, const char *text, size_t len, mode_t mo
 static int update(struct file *f, bool with_us, char *why)
 {
 	struct rv_json *doc = NULL;
-	struct stat st;
-	size_t len;
+	struct stat st = {0};
+	size_t len = 0;
 	char *text;
 	int fd = open_locked(f, &st, with_us ? LOCK_NS : LEAVE_NS, why), rc;
 

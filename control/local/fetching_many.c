@@ -89,16 +89,17 @@ static void show(struct many *m, const struct rv_msg_get_many *g, const struct r
 		.path = RV_PATH_CHUNKED,
 		.path_name = "chunked tcp",
 	};
+	const struct rv_block *shown = any ? g->block : NULL;
 	int rc, fd = -1;
 
 	if (!s->open)
 		return;
-	if (any)
-		fd = rv_session_describe_block(s, g->block, &rep);
+	if (shown)
+		fd = rv_session_describe_block(s, shown, &rep);
 	rc = rv_conn_send(&s->conn, RV_LOCAL_GET_MANY | RV_LOCAL_REPLY, &rep, sizeof(rep), got,
 			  nr * sizeof(*got), fd, NULL, NULL);
-	if (rc == -EMFILE) {
-		rv_map64_del(&s->shown, g->block->arena->id);
+	if (rc == -EMFILE && shown) {
+		rv_map64_del(&s->shown, shown->arena->id);
 		show_nothing(m, got, nr);
 	} else if (rc) {
 		rv_conn_close(&s->conn, -ENOMEM);
