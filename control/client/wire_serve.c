@@ -10,8 +10,11 @@
 
 int rv_wire_start_serving(struct rv_wire *w)
 {
-	struct rv_call *stand_in = rv_call_new(0);
+	struct rv_call *stand_in;
 
+	if (w->server)
+		return 0; /* its thread could not be made, the last time */
+	stand_in = rv_call_new(0);
 	if (!stand_in)
 		return -ENOMEM;
 	pthread_mutex_lock(&w->lock);

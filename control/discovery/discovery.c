@@ -106,8 +106,8 @@ int rv_discovery_start(const struct rv_discovery_conf *conf, struct rv_discovery
 		rv_discovery_destroy(d);
 		return -EINVAL;
 	}
-	rc = file ? d->ops->publish(d->backend, why) : see_to_entry(d, why);
-	if (rc && file) {
+	rc = see_to_entry(d, why);
+	if (rc && file && rc != -ETIMEDOUT) {
 		rv_discovery_destroy(d);
 		return rc;
 	}

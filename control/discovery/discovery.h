@@ -49,7 +49,8 @@ struct rv_discovery_ops {
 /**
  * Publish this node, and start the thread.
  *
- * A file that cannot be used is an error; an etcd that does not answer is a warning, and tried again.
+ * A file that cannot be used is an error; one that others keep locked, and an etcd that does not answer, are a warning,
+ * and tried again.
  *
  * @param conf  copied, but for `former` and what is borrowed of `self`
  * @param why   on failure

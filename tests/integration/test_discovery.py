@@ -169,14 +169,25 @@ def test_a_file_that_cannot_be_used_is_an_error_at_the_start():
             assert rc == 1 and why in err and path in err and "serves as" not in err, (path, rc, err)
             if text is not None:
                 assert open(path).read() == text
-        import fcntl
-        held = open(tmp + "/held", "w")
-        fcntl.flock(held, fcntl.LOCK_EX)
-        rc, err = run_once("discovery.kind=file", "discovery.path=" + held.name)
-        assert rc == 1 and "somebody else holds it" in err, err
         for options, why in [(["discovery.kind=file"], "needs discovery.path"), (["discovery.kind=etcd"], "needs discovery.endpoints")]:
             rc, err = run_once(*options)
             assert rc == 2 and why in err, (rc, err)
+
+
+def test_who_finds_the_file_locked_starts_and_gets_in_later():
+    import fcntl
+    with tempfile.TemporaryDirectory() as tmp:
+        path = os.path.join(tmp, "peers.json")
+        with open(path, "w") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            with Daemon("a", **in_file(path)) as a:
+                assert "this node cannot be found: %s: cannot lock: somebody else holds it" % path in a.text(), a.text()
+                assert os.path.getsize(path) == 0
+                held.close()
+                eventually(lambda: os.path.getsize(path) and [p["worker_id"] for p in json.load(open(path))["peers"]] == [a.client().worker],
+                           what="its entry")
+                assert "can be found again" in a.text()
+                assert a.stop() == 0
 
 
 def test_a_handle_alone_is_enough_with_etcd():
