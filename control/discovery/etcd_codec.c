@@ -64,7 +64,7 @@ static int take_value(const struct rv_json *v, uint64_t worker, struct rv_peer_i
 		return -EPROTO;
 	cap = len / 4 * 3 + 1;
 	value = malloc(cap);
-	if (!value)
+	if (!value) /* GCOVR_EXCL_BR_LINE: without memory */
 		return -ENOMEM;
 	rc = rv_base64_decode(text, len, value, cap, &got);
 	if (!rc)

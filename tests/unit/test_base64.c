@@ -70,6 +70,15 @@ static void what_is_spelt_otherwise_is_refused(void **state)
 	}
 }
 
+static void no_terminator_ends_it(void **state)
+{
+	uint8_t out[16];
+	size_t got;
+
+	(void)state;
+	assert_int_equal(rv_base64_decode("Zm\0v", 4, out, sizeof(out), &got), -EPROTO);
+}
+
 static void more_than_there_is_room_for_is_refused(void **state)
 {
 	uint8_t out[5];
@@ -86,6 +95,7 @@ int main(void)
 		cmocka_unit_test(bytes_and_text_are_each_others),
 		cmocka_unit_test(every_byte_survives),
 		cmocka_unit_test(what_is_spelt_otherwise_is_refused),
+		cmocka_unit_test(no_terminator_ends_it),
 		cmocka_unit_test(more_than_there_is_room_for_is_refused),
 	};
 
