@@ -193,6 +193,13 @@ static bool begins(const char *text, const char *with)
 	return strncmp(text, with, strlen(with)) == 0;
 }
 
+static bool ends(const char *text, const char *with)
+{
+	size_t len = strlen(text), with_len = strlen(with);
+
+	return len >= with_len && strcmp(text + len - with_len, with) == 0;
+}
+
 /* What the daemon says of itself although it was asked about a peer's handle. */
 static bool is_of_this_node(const char *text)
 {
@@ -242,6 +249,8 @@ static const char *way_out(const char *text, const char *usual)
 		return "rvctl status there shows it as paths";
 	if (begins(text, "Handler '"))
 		return "rvctl handlers lists them";
+	if (ends(text, ": other owner"))
+		return "check the reference: its HOST:PORT leads to another node than the one that staged it";
 	return strstr(text, "rvctl ") || strstr(text, "raise ") ? NULL : usual;
 }
 

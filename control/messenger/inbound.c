@@ -515,6 +515,12 @@ static void run_hello(struct rv_messenger *m, const struct request *rq, const ui
 		rv_answer_error(rq, "Failed to deserialize input: %s", why);
 		return;
 	}
+	if (memcmp(pi.instance, m->conf.instance, sizeof(pi.instance)) == 0) {
+		/* We dialed ourselves, by an address that was given for a peer's: the answer says who is there. */
+		rv_peer_info_fini(&pi);
+		answer_handlers(m, rq);
+		return;
+	}
 	rc = rv_messenger_hear(m, &pi, rq->link->link->ops->name(rq->link->link), &why);
 	rv_peer_info_fini(&pi);
 	if (rc) {

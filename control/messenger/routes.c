@@ -211,10 +211,13 @@ int rv_hello_encode(struct rv_call *c, struct rv_request_header *h, struct rv_wr
 static void learn_answerer(struct rv_messenger *m, struct rv_route *r,
 			   const struct rv_peer_info *pi)
 {
+	uint64_t who = rv_worker_id(pi->instance);
 	struct rv_peer *p;
 
-	r->told_worker = rv_worker_id(pi->instance);
-	r->other_owner = r->told_worker != r->peer->worker;
+	r->other_owner = who != r->peer->worker;
+	if (memcmp(pi->instance, m->conf.instance, sizeof(pi->instance)) == 0)
+		return; /* we answered ourselves, and are no peer */
+	r->told_worker = who;
 	p = rv_messenger_peer(m, r->told_worker);
 	if (!p)
 		return;

@@ -125,6 +125,21 @@ def test_an_owner_that_restarted_says_so():
         assert d.stop() == 0
 
 
+def test_a_reference_that_leads_to_the_wrong_node_says_so_and_the_right_one_works_after_it():
+    data = pattern(100000)
+    for to_itself in (True, False):  # as 127.0.0.1 does on another host; or to a third
+        with Daemon("a") as a, Daemon("b") as b, Daemon("c") as c, tempfile.TemporaryDirectory() as tmp:
+            source, out = os.path.join(tmp, "source"), os.path.join(tmp, "out")
+            open(source, "wb").write(data)
+            right = rvctl(a, "put", source)[1].decode().strip()
+            wrong = right.replace(":%d/" % a.tcp, ":%d/" % (b if to_itself else c).tcp)
+            code, _, said = rvctl(b, "get", wrong, "-o", out)
+            assert code == 4 and "leads to another node" in said and "released or expired" not in said, said
+            code, _, said = rvctl(b, "get", right, "-o", out)
+            assert code == 0 and open(out, "rb").read() == data, said
+            assert a.stop() == 0 and b.stop() == 0 and c.stop() == 0
+
+
 def test_leases_belong_to_their_consumer():
     with Daemon("a") as d:
         c = d.client()

@@ -626,6 +626,34 @@ static void a_stock_node_does_not_say_who_it_is(void **state)
 	assert_int_equal(carrier.dials, 1);
 }
 
+/* "127.0.0.1" in the reference of a node elsewhere. */
+static void a_reference_that_leads_to_this_node_does_not_keep_the_right_one_out(void **state)
+{
+	uint64_t owner = peer_worker(3);
+	struct fake_link *l;
+	struct request r;
+
+	(void)state;
+	connect_to("127.0.0.1", owner);
+	l = fake_carrier_link(&carrier, 0);
+	fake_link_connected(l, 0);
+	r = need_request(l, "_hello");
+	hello_answer(l, &r.id, 0xee, true); /* as this node answers, see the next */
+	assert_int_equal(connects.last.rc, 0);
+	assert_false(connects.last.told);
+	assert_null(rv_peers_find(rv_messenger_peers(mess), peer_worker(0xee)));
+	connect_to("192.0.2.9", owner);
+	assert_true(l->closing);
+	l = fake_carrier_link(&carrier, 1);
+	assert_string_equal(l->host, "192.0.2.9");
+	fake_link_connected(l, 0);
+	r = need_request(l, "_hello");
+	hello_answer(l, &r.id, 3, true);
+	assert_int_equal(connects.last.rc, 0);
+	assert_true(connects.last.told);
+	assert_int_equal(connects.last.worker, owner);
+}
+
 static void connecting_fails_with_words_or_at_its_deadline(void **state)
 {
 	(void)state;
@@ -1031,6 +1059,16 @@ static const char *hello_of(uint8_t number, const char *ip)
 	rv_body_hello_encode(&wr, &pi);
 	body[wr.len] = '\0';
 	return body;
+}
+
+static void this_node_tells_itself_who_it_is(void **state)
+{
+	size_t known = rv_messenger_peers(mess)->by_worker.nr;
+
+	(void)state;
+	assert_non_null(strstr(ask(UNARY, "_hello", hello_of(0xee, "192.0.2.1")), "\"peer_info\""));
+	assert_int_equal(rv_messenger_rejected_hellos(mess, RV_REJECTED_UNUSABLE), 0);
+	assert_int_equal(rv_messenger_peers(mess)->by_worker.nr, known);
 }
 
 static void a_known_peer_is_moved_by_a_hello_from_where_it_is_alone(void **state)
@@ -1687,6 +1725,7 @@ int main(void)
 		MESSENGER(connecting_to_whoever_answers_tells_who_that_is),
 		MESSENGER(nobody_is_told_who_answers_at_another_address),
 		MESSENGER(a_stock_node_does_not_say_who_it_is),
+		MESSENGER(a_reference_that_leads_to_this_node_does_not_keep_the_right_one_out),
 		MESSENGER(connecting_fails_with_words_or_at_its_deadline),
 		MESSENGER(connecting_again_and_again_dials_no_more_often_than_the_backoff_allows),
 		MESSENGER(connections_that_never_last_are_made_less_and_less_often),
@@ -1701,6 +1740,7 @@ int main(void)
 		IN(each_kind_of_call_is_answered_as_the_protocol_says),
 		IN(a_hello_makes_the_sender_known_and_tells_who_we_are),
 		IN(a_hello_that_is_not_taken_is_counted_by_why),
+		IN(this_node_tells_itself_who_it_is),
 		IN(a_known_peer_is_moved_by_a_hello_from_where_it_is_alone),
 		IN(a_staged_payload_is_not_taken_by_a_built_in_handler),
 		IN(a_callers_budget_begins_when_its_message_is_taken),
