@@ -110,6 +110,7 @@ int rv_node_stop(struct rv_node *n, bool (*hurry)(void *), void *ctx, struct rv_
 	clean &= until_idle_net(n, NET_REGIONS, STOP_STEP_NS);
 	rv_discovery_stop(n->discovery);
 	until_idle_net(n, NET_FLUSH, FLUSH_NS);
+	rv_registrar_leave(&n->registrar);
 	until_idle_net(n, NET_LOCAL_STOP, STOP_STEP_NS);
 	ask_engines(n, RV_STOP_LEASES);
 	until_idle_net(n, NET_CLOSE, STOP_STEP_NS);

@@ -22,6 +22,7 @@ struct many {
 
 static void many_end(struct many *m)
 {
+	m->p->s->requests -= m->peer.nr - 1; /* those that have become GETs count by themselves */
 	rv_pending_end(m->p);
 	free(m);
 }
@@ -128,7 +129,8 @@ static void answer(struct many *m, const struct rv_msg_get_many *g)
 		got[nr++] = (struct rv_local_got){
 			.id = m->id[i],
 			.token = token,
-			.off = g->block ? g->block->off + one->off : 0,
+			.off = token ? g->block->off + one->off
+				     : 0, /* without one it may be gone */
 			.len = one->len,
 		};
 	}
@@ -217,7 +219,8 @@ static bool may_go_together(const struct session *s, const struct rv_local_req *
 			    const struct rv_local_one *one, size_t nr)
 {
 	if (nr < 2 || !(rq->flags & RV_LOCAL_TOGETHER) || !(rq->flags & RV_LOCAL_THEN_DETACH) ||
-	    rq->path == RV_LOCAL_PATH_RDMA || !one->worker || one->worker == s->local->conf.worker)
+	    rq->flags & RV_LOCAL_THEN_RELEASE || rq->path == RV_LOCAL_PATH_RDMA || !one->worker ||
+	    one->worker == s->local->conf.worker)
 		return false;
 	for (size_t i = 1; i < nr; i++) {
 		if (one[i].worker != one->worker)
@@ -260,6 +263,7 @@ static void together(struct session *s, const struct rv_local_req *rq,
 	}
 	rv_pending_start(m->p);
 	m->peer.nr = (uint32_t)nr;
+	s->requests += m->peer.nr - 1;
 	for (size_t i = 0; i < nr; i++) {
 		m->id[i] = one[i].id;
 		m->peer.one[i] = (struct rv_peer_one){.local = one[i].local};

@@ -303,6 +303,12 @@ static void release_all(struct session *s)
 	rv_session_drop(s);
 }
 
+void rv_session_settle(struct session *s)
+{
+	if (!s->open && !s->buffers.nr)
+		release_all(s);
+}
+
 static void process_ended(struct rv_op *op, int res, uint32_t flags)
 {
 	struct session *s = RV_CONTAINER(op, struct session, exit_op);

@@ -136,6 +136,9 @@ void rv_session_refuse(struct session *s, const struct rv_local_req *rq, unsigne
 /** One reference less. */
 void rv_session_drop(struct session *s);
 
+/** A closed session whose last buffer has gone no longer waits for its process to end. */
+void rv_session_settle(struct session *s);
+
 /* staging.c */
 void rv_session_alloc(struct session *s, const struct rv_local_req *rq);
 /** Where the payload of a WRITE goes: straight into its buffer; NULL: it does not fit. */

@@ -185,6 +185,7 @@ static void late_slot_dropped(struct rv_port *port, struct rv_cell *c)
 	struct pending *p = c->ctx;
 
 	rv_cell_free(port, c);
+	rv_session_settle(p->s);
 	rv_pending_end(p);
 }
 
@@ -216,6 +217,7 @@ static void committed(struct rv_port *port, struct rv_cell *c)
 		rv_cell_free(port, c);
 		if (s->gone)
 			rv_buffer_free(s, b, true);
+		rv_session_settle(s);
 		rv_pending_refuse(p, m->rc, "the slot table is full (rendezvous.max_slots)");
 		return;
 	}
@@ -229,6 +231,7 @@ static void committed(struct rv_port *port, struct rv_cell *c)
 	/* An empty payload names no bytes: its buffer goes back now. */
 	rv_buffer_free(s, b, m->block == NULL);
 	rv_cell_free(port, c);
+	rv_session_settle(s);
 	rv_session_reply(s, &rep, p->op, NULL, 0, -1);
 	rv_pending_end(p);
 }

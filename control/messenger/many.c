@@ -65,8 +65,10 @@ static void answer(struct many *n)
 	n->used = 0;
 	for (uint32_t i = 0; i < n->many.nr; i++)
 		n->used += n->many.one[i].rc ? 0 : n->many.one[i].len;
-	if (rv_answer_with_headers(n->rq.link, &n->rq.id, &none, 1, n->buf, len, sent, n))
+	if (rv_answer_with_headers(n->rq.link, &n->rq.id, &none, 1, n->buf, len, sent, n)) {
+		rv_answer_error(&n->rq, BUSY);
 		many_end(n);
+	}
 }
 
 static void next_engine(struct many *n, struct rv_cell *cell);

@@ -317,6 +317,8 @@ static void shrink(struct rv_registrar *r, struct rv_arena *a)
 	uint64_t len = a->pages.len;
 
 	RV_CHECK(a->block_nr == 0);
+	if (atomic_load_explicit(&r->leaving, memory_order_relaxed))
+		a->pages.reclaim = false; /* who has them mapped still looks at them */
 	if (a->stuck || !rv_registrar_unmap(r, a)) {
 		/* The device may still reach the pages: they are never given to anybody again. */
 		rv_counter_add(&r->unconfirmed, 1);
@@ -457,6 +459,11 @@ int rv_registrar_start(struct rv_registrar *r)
 					    .turn = turn,
 					    .user = r};
 	return rv_port_thread_start(&r->thread);
+}
+
+void rv_registrar_leave(struct rv_registrar *r)
+{
+	atomic_store_explicit(&r->leaving, true, memory_order_relaxed);
 }
 
 void rv_registrar_stop(struct rv_registrar *r)

@@ -48,6 +48,7 @@ struct rv_registrar {
 	struct rv_parking parking;
 	uint32_t last_arena;
 	uint64_t generation;
+	_Atomic bool leaving;
 
 	/* Written by the slow thread, read by metrics. */
 	struct rv_counter parked_bytes, live_regions, registrations, external, external_bytes,
@@ -70,6 +71,9 @@ int rv_registrar_start(struct rv_registrar *r);
  * @thread slow
  */
 uint64_t rv_registrar_cool(struct rv_registrar *r, uint64_t now_ns);
+
+/** The daemon ends: what programs have mapped keeps its bytes, whatever is given back from now on. @thread any */
+void rv_registrar_leave(struct rv_registrar *r);
 
 /** Every reactor has ended: serve what is queued, end the thread, unmap what is parked. */
 void rv_registrar_stop(struct rv_registrar *r);

@@ -28,6 +28,7 @@ static bool put_payload(const struct rv_slot *slot, struct rv_msg_serve_many *m,
 		return true;
 	if (at > m->cap || slot->len > m->cap - at || copy_payload(slot, m->buf + at))
 		return false;
+	memset(m->buf + m->used, 0, at - m->used); /* what was here is another answer's */
 	m->used = (uint32_t)(at + slot->len);
 	return true;
 }

@@ -68,7 +68,7 @@ static int create(struct rv_pages *p, uint64_t len, bool writable, bool huge)
 			       .len = len,
 			       .memfd = fd,
 			       .huge = huge,
-			       .writable = writable};
+			       .reclaim = writable};
 	return 0;
 
 err_unmap:
@@ -98,7 +98,7 @@ static void close_memory(struct rv_pages *p)
 {
 	if (p->memfd < 0)
 		return;
-	if (p->writable)
+	if (p->reclaim)
 		fallocate(p->memfd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)p->len);
 	close(p->memfd);
 	p->memfd = -1;
@@ -120,7 +120,7 @@ int rv_pages_replace(struct rv_pages *p, struct rv_pages *by)
 		return -errno;
 	p->memfd = by->memfd;
 	p->huge = by->huge;
-	p->writable = by->writable;
+	p->reclaim = by->reclaim;
 	*by = (struct rv_pages){.memfd = -1};
 	return 0;
 }

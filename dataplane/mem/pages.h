@@ -25,7 +25,7 @@ struct rv_pages {
 	uint64_t len;
 	int memfd; /* -1 once hollow */
 	bool huge;
-	bool writable; /* by others: they may have it mapped after its end, too */
+	bool reclaim; /* at its end, even from those who have it mapped: they may write it */
 	bool hollow;
 	bool warm; /* of a parking: nobody else can reach them, so they may go at any time */
 };

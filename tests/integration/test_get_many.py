@@ -80,7 +80,7 @@ def test_what_does_not_come_along_is_answered_as_ever():
                 assert (r["rc"] == 0) == (want in (own, h[0])), (want, r)
                 if not r["rc"]:
                     cb.free(r)
-        for flags in (TOGETHER, THEN_RELEASE | TOGETHER, THEN_DETACH):
+        for flags in (TOGETHER, THEN_RELEASE | TOGETHER, THEN_RELEASE | THEN_DETACH | TOGETHER, THEN_DETACH):
             reps, together = many(cb, h[:3], a.tcp, flags=flags)
             assert together == 0
             for i, (handle_, r) in enumerate(zip(h, reps)):
@@ -141,6 +141,34 @@ def test_an_owner_that_cannot_be_reached_or_goes_answers_each():
                 assert cb.recv()["rc"] in (-104, -113)
         eventually(lambda: not cb.list("status")["used_bytes"], what="the places' end")
         assert b.stop() == 0
+
+
+def test_requests_for_many_count_as_many():
+    """A program is not read any further with a thousand gets open, also where 128 of them stand in one request."""
+    with Daemon("a") as a, Daemon("b") as b:
+        ca, cb = a.client(), b.client()
+        warmed(ca, cb, a.tcp)
+        h = [ca.put(b"") for _ in range(128)]
+        a.freeze()
+
+        def ask():
+            for k in range(400):
+                cb.send(GET_MANY, b"".join(one(k * 128 + i, x) for i, x in enumerate(h)), flags=THEN_DETACH | TOGETHER, timeout_ns=60_000_000_000, host="127.0.0.1", port=a.tcp)
+
+        t = threading.Thread(target=ask)
+        t.start()
+        t.join(2)
+        waits = t.is_alive()
+        a.proc.send_signal(signal.SIGCONT)
+        ids = set()
+        while len(ids) < 400 * 128:
+            rep = cb.recv()
+            assert not rep["rc"], rep
+            ids.update(g["id"] for g in got(rep["payload"])) if rep["op"] == GET_MANY | REPLY else ids.add(rep["id"])
+        t.join()
+        assert waits, "all 51200 gets were read"
+        nothing_left(ca, cb)
+        assert b.stop() == 0 and a.stop() == 0
 
 
 def test_a_program_that_ends_leaves_nothing_of_what_came_together():

@@ -128,6 +128,46 @@ def test_sessions_that_one_program_opens_and_closes_leave_nothing_behind():
         assert d.stop() == 0
 
 
+def test_a_session_that_closes_during_its_commit_leaves_nothing_behind():
+    with Daemon("a", rendezvous__verify="xxh3") as d:
+        watcher = d.client()
+        before = d.fds()
+        for _ in range(20):
+            c = d.client()
+            x = c.call(ALLOC, len=8 << 20, flags=SHARED)
+            c.send(COMMIT, token=x["token"], len=8 << 20, flags=SESSION)
+            c.close()
+        eventually(lambda: watcher.list("status")["sessions"] == 1)
+        eventually(lambda: d.fds() <= before, what="the return of %d descriptors" % (d.fds() - before))
+        eventually(lambda: not watcher.list("status")["used_bytes"], what="the buffers' end")
+        assert not watcher.list("status")["slots"]
+        assert d.stop() == 0
+
+
+def test_what_a_program_has_mapped_keeps_its_bytes_after_the_daemon():
+    """A buffer of its own, committed and not, and what came from elsewhere: a clean stop takes nothing that is looked at."""
+    for ucx in (False, True):
+        with Daemon("a", ucx=ucx) as a, Daemon("b", ucx=ucx) as b:
+            ca, cb, other = a.client(), b.client(), b.client()
+            h = ca.put(pattern(300000, 1))
+            seen = []
+            for size in (100000, 40 << 20):
+                for commit in (False, True):
+                    x = cb.call(ALLOC, len=size, flags=SHARED)
+                    m = mmap.mmap(cb.arenas[x["arena"]], x["arena_len"])
+                    m[x["off"]:x["off"] + size] = pattern(size, 2)
+                    seen.append((m, x["off"], pattern(size, 2)))
+                    if commit:
+                        r = cb.call(COMMIT, token=x["token"], len=size)
+                        v = other.get((r["worker"], r["local"]))
+                        seen.append((mmap.mmap(other.arenas[v["arena"]], v["arena_len"], prot=mmap.PROT_READ), v["off"], pattern(size, 2)))
+            g = cb.get(h, **{"host": "127.0.0.1", "port": a.tcp})
+            seen.append((mmap.mmap(cb.arenas[g["arena"]], g["arena_len"], prot=mmap.PROT_READ), g["off"], pattern(300000, 1)))
+            assert b.stop() == 0 and a.stop() == 0
+            for i, (m, off, data) in enumerate(seen):
+                assert m[off:off + len(data)] == data, (ucx, i)
+
+
 def test_very_many_buffers_are_refused_and_their_end_is_quick():
     with Daemon("a") as d:
         c, other = d.client(), d.client()

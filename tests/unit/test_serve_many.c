@@ -82,6 +82,9 @@ static void each_payload_is_copied_and_no_lease_is_left(void **state)
 	assert_int_equal(many.one[2].off % RV_MANY_ALIGN, 0);
 	assert_true(many.one[0].off >= BEGIN && many.one[2].off >= many.one[0].off + 1000);
 	assert_int_equal(m.used, many.one[2].off + BYTES_MAX);
+	/* Between them is nothing of what was in the buffer before. */
+	assert_true(is(BEGIN, many.one[0].off - BEGIN, 0));
+	assert_true(is(many.one[0].off + 1000, many.one[2].off - many.one[0].off - 1000, 0));
 	assert_true(is(0, BEGIN, 0x5a));
 	assert_int_equal(rv_counter_get(&w.engine.stats.path[RV_PATH_NO_OFFER]) - no_offer, 3);
 	for (unsigned i = 0; i < 3; i++) {
