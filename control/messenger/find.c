@@ -5,7 +5,8 @@
  *     '--> waits --found--> a peer like any other --> done
  *                '--no such node, deadline, stop----> done
  *
- * One question for each node, however many wait for it.
+ * One question for each node, however many wait for it, and until it is answered: who waits may have given up by then,
+ * and who comes later waits for the same answer.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -16,7 +17,12 @@
 #include "dataplane/base/err.h"
 
 /* That wait at once: a local program's mistake must not become a flood. */
-#define FINDS_MAX 4096u
+#define FINDS_MAX     4096u
+/*
+ * Questions that are out. Each holds one of the net core's 4096 cells, and those of nodes nobody has heard of must not
+ * take them all while the answers are slow in coming.
+ */
+#define QUESTIONS_MAX 1024u
 
 struct find {
 	struct rv_list link;
@@ -50,32 +56,40 @@ static bool is_known(struct rv_messenger *m, uint64_t worker)
 	return p && rv_route_of(m, p);
 }
 
-/* @param[out] nr  that wait for whatever node @return whether one waits for this */
-static bool is_asked_for(const struct rv_messenger *m, uint64_t worker, size_t *nr)
+/* That the question is out. @return 0, -EAGAIN or -ENOMEM */
+static int ask(struct rv_messenger *m, uint64_t worker)
 {
-	struct rv_list *it;
-	bool asked = false;
-
-	*nr = 0;
-	RV_LIST_EACH(it, &m->finds)
-	{
-		asked |= RV_LIST_ENTRY(it, struct find, link)->worker == worker;
-		++*nr;
+	if (rv_map64_get(&m->sought, worker))
+		return 0;
+	if (m->sought.nr == QUESTIONS_MAX)
+		return -EAGAIN;
+	if (rv_map64_put(&m->sought, worker, m))
+		return -ENOMEM;
+	if (m->conf.find(m->conf.find_user, worker)) {
+		rv_map64_del(&m->sought, worker);
+		return -EAGAIN;
 	}
-	return asked;
+	return 0;
 }
 
 static int begin(struct rv_messenger *m, const struct find *like, uint64_t deadline_ns)
 {
-	size_t nr;
-	bool asked = is_asked_for(m, like->worker, &nr);
-	struct find *f = nr < FINDS_MAX ? malloc(sizeof(*f)) : NULL;
+	struct rv_list *it;
+	struct find *f;
+	size_t nr = 0;
+	int rc;
 
-	if (!f)
-		return nr < FINDS_MAX ? -ENOMEM : -EAGAIN;
-	if (!asked && m->conf.find(m->conf.find_user, like->worker)) {
-		free(f);
+	RV_LIST_EACH(it, &m->finds)
+	{
+		nr++;
+	}
+	if (nr == FINDS_MAX)
 		return -EAGAIN;
+	f = malloc(sizeof(*f));
+	rc = f ? ask(m, like->worker) : -ENOMEM;
+	if (rc) {
+		free(f);
+		return rc;
 	}
 	*f = *like;
 	rv_list_init(&f->link);
@@ -116,6 +130,7 @@ void rv_messenger_found(struct rv_messenger *m, uint64_t worker, int rc,
 	const char *wrong = NULL;
 	char text[256] = "";
 
+	rv_map64_del(&m->sought, worker);
 	if (!rc)
 		rc = take(m, worker, pi, &wrong);
 	if (rc == -ENOENT)

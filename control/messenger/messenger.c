@@ -73,6 +73,7 @@ void rv_messenger_destroy(struct rv_messenger *m)
 	forget_unknown(m);
 	rv_calls_fini(&m->calls);
 	rv_map64_fini(&m->reached);
+	rv_map64_fini(&m->sought);
 	free(m->address);
 	free(m);
 }

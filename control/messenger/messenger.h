@@ -45,6 +45,7 @@ struct rv_messenger_conf {
 	void *drop_user;
 	/**
 	 * Look a node up that is not known here: rv_messenger_found() is called later. @return 0 or -EAGAIN
+	 * It is not asked again for the same node before that.
 	 * NULL: there is nowhere to look.
 	 */
 	int (*find)(void *user, uint64_t worker);

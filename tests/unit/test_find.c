@@ -138,6 +138,11 @@ static void a_question_that_cannot_be_put_is_told_at_once(void **state)
 	find(&x, 4711);
 	assert_int_equal(x.nr, 1);
 	assert_int_equal(x.rc, -EAGAIN);
+	ask_rc = 0;
+	find(&x, 4711);
+	assert_int_equal(x.nr, 0);
+	assert_int_equal(asked_nr, 1);
+	rv_messenger_stop(mess);
 }
 
 static void those_who_wait_are_bounded(void **state)
@@ -146,8 +151,9 @@ static void those_who_wait_are_bounded(void **state)
 
 	(void)state;
 	for (unsigned i = 0; i < 4097; i++)
-		find(&x[i], 1000 + i);
+		find(&x[i], 1000 + i % 1000);
 	assert_int_equal(x[4095].nr, 0);
+	assert_int_equal(asked_nr, 1000);
 	assert_int_equal(x[4096].nr, 1);
 	assert_int_equal(x[4096].rc, -EAGAIN);
 	rv_messenger_stop(mess);
@@ -155,6 +161,45 @@ static void those_who_wait_are_bounded(void **state)
 		assert_true(x[i].nr == 1 && x[i].rc == -ESHUTDOWN);
 	find(&x[0], 1000);
 	assert_int_equal(x[0].nr, 1);
+}
+
+/* Each holds a cell of the net core. */
+static void questions_that_are_out_are_bounded_when_nobody_waits_any_more(void **state)
+{
+	struct waiter x;
+
+	(void)state;
+	for (unsigned i = 0; i < 5000; i++) {
+		find(&x, 1000 + i);
+		assert_int_equal(x.nr, i < 1024 ? 0 : 1);
+		assert_int_equal(x.rc, i < 1024 ? 77 : -EAGAIN);
+		fake_engine_advance(&w, RV_SEC(5));
+		assert_int_equal(x.nr, 1);
+	}
+	assert_int_equal(asked_nr, 1024);
+	rv_messenger_found(mess, 1000, -ENOENT, NULL, "");
+	find(&x, 9000); /* in its stead */
+	assert_int_equal(x.nr, 0);
+	assert_int_equal(asked_nr, 1025);
+	rv_messenger_stop(mess);
+}
+
+static void who_asks_again_waits_for_the_question_that_is_out(void **state)
+{
+	struct waiter x;
+
+	(void)state;
+	find(&x, 99);
+	fake_engine_advance(&w, RV_SEC(5));
+	assert_int_equal(x.rc, -ETIMEDOUT);
+	find(&x, 99);
+	assert_int_equal(x.nr, 0);
+	assert_int_equal(asked_nr, 1);
+	rv_messenger_found(mess, 99, -ENOENT, NULL, "");
+	assert_int_equal(x.rc, -EHOSTUNREACH);
+	find(&x, 99); /* that was its end */
+	assert_int_equal(asked_nr, 2);
+	rv_messenger_stop(mess);
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup_find, finish)
@@ -169,6 +214,8 @@ int main(void)
 		TEST(who_waits_is_told_at_its_deadline_and_not_again),
 		TEST(a_question_that_cannot_be_put_is_told_at_once),
 		TEST(those_who_wait_are_bounded),
+		TEST(questions_that_are_out_are_bounded_when_nobody_waits_any_more),
+		TEST(who_asks_again_waits_for_the_question_that_is_out),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
