@@ -111,10 +111,10 @@ static int parse(const struct file *f, int fd, const struct stat *st, struct rv_
 	int rc;
 
 	*doc = NULL;
-	if (!st->st_size)
-		return 0;
 	if (!S_ISREG(st->st_mode) || st->st_size > (off_t)FILE_MAX)
 		return fail(why, -EPROTO, f, "no discovery file", "no file, or over 16 MiB");
+	if (!st->st_size)
+		return 0;
 	text = read_all(fd, (size_t)st->st_size);
 	if (!text)
 		return fail_errno(why, f, "cannot read");
@@ -245,23 +245,31 @@ static void nap(void)
 	nanosleep(&t, NULL);
 }
 
+/* @return 0; EWOULDBLOCK: somebody holds it, or it is at the path no more; ENOENT: nothing is; another errno */
+static int lock(const struct file *f, int fd, struct stat *st)
+{
+	struct stat at;
+
+	if (flock(fd, LOCK_EX | LOCK_NB) || fstat(fd, st) || stat(f->path, &at))
+		return errno;
+	return at.st_ino == st->st_ino && at.st_dev == st->st_dev ? 0 : EWOULDBLOCK;
+}
+
 /* The file that is at the path once it is locked: others rename theirs over it. @return its descriptor */
 static int open_locked(const struct file *f, struct stat *st, uint64_t wait_ns, char *why)
 {
 	uint64_t deadline = rv_clock_ns() + wait_ns;
-	struct stat at;
 	int fd, rc;
 
 	for (;;) {
 		fd = open(f->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0644);
 		if (fd < 0)
 			return fail_errno(why, f, "cannot open");
-		if (!flock(fd, LOCK_EX | LOCK_NB) && !fstat(fd, st) && !stat(f->path, &at) &&
-		    at.st_ino == st->st_ino && at.st_dev == st->st_dev)
+		rc = lock(f, fd, st);
+		if (!rc)
 			return fd;
-		rc = errno;
 		close(fd);
-		if (rc != EWOULDBLOCK && rc != ENOENT && rc != EINTR && rc != 0)
+		if (rc != EWOULDBLOCK && rc != ENOENT && rc != EINTR)
 			return fail(why, -rc, f, "cannot lock", strerrordesc_np(rc));
 		if (rv_clock_ns() >= deadline)
 			return fail(why, -ETIMEDOUT, f, "cannot lock", "somebody else holds it");
@@ -372,12 +380,13 @@ static int write_all(int fd, const char *text, size_t len)
 	return fsync(fd);
 }
 
-/* Under the lock: whoever reads sees the old file or the new one. */
+/* Under the lock: whoever reads sees the old file or the new one. What has the temporary's name is not written through. */
 static int replace(const struct file *f, const char *text, size_t len, mode_t mode, char *why)
 {
-	int fd = open(f->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-	int rc = 0;
+	int fd, rc = 0;
 
+	unlink(f->temporary); /* of a former try */
+	fd = open(f->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
 	if (fd < 0)
 		return fail_errno(why, f, "cannot write beside it");
 	if (fchmod(fd, mode & 0777) || write_all(fd, text, len) || rename(f->temporary, f->path))

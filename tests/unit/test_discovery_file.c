@@ -15,6 +15,22 @@ static char dir[64], path[96];
 static char why[RV_DISCOVERY_TEXT];
 static const struct rv_discovery_ops *const ops = &rv_discovery_file_ops;
 
+/* Somebody renames theirs over the file between our open(2) and our lock, once. */
+static const char *overtaken_by;
+
+int __real_flock(int fd, int how);
+int __wrap_flock(int fd, int how);
+
+int __wrap_flock(int fd, int how)
+{
+	if (overtaken_by) {
+		assert_int_equal(rename(overtaken_by, path), 0);
+		overtaken_by = NULL;
+		errno = EACCES; /* an earlier call's */
+	}
+	return __real_flock(fd, how);
+}
+
 static int setup(void **state)
 {
 	(void)state;
@@ -147,6 +163,65 @@ static void who_holds_the_lock_is_waited_for_but_not_for_ever(void **state)
 	ops->close(a);
 }
 
+static void who_is_overtaken_by_a_rename_takes_the_new_file(void **state)
+{
+	void *a = node(1, NULL, 0);
+	char theirs[128];
+	int fd;
+
+	(void)state;
+	snprintf(theirs, sizeof(theirs), "%s/theirs", dir);
+	fd = open(theirs, O_RDWR | O_CREAT, 0640);
+	assert_true(fd >= 0);
+	close(fd);
+	overtaken_by = theirs;
+	assert_int_equal(ops->publish(a, why), 0);
+	assert_null(overtaken_by);
+	assert_true(finds(a, 1));
+	ops->close(a);
+}
+
+static void what_is_empty_and_no_file_is_left_alone(void **state)
+{
+	void *a = node(1, NULL, 0);
+	struct stat st;
+
+	(void)state;
+	assert_int_equal(mkfifo(path, 0644), 0);
+	assert_int_equal(ops->publish(a, why), -EPROTO);
+	assert_non_null(strstr(why, "no discovery file"));
+	ops->withdraw(a);
+	assert_int_equal(lstat(path, &st), 0);
+	assert_true(S_ISFIFO(st.st_mode));
+	ops->close(a);
+}
+
+static void a_link_with_the_temporary_files_name_is_not_followed(void **state)
+{
+	static const uint8_t id[RV_UUID_LEN] = {1};
+	void *a = node(1, NULL, 0);
+	char uuid[RV_UUID_TEXT], link[192], victim[128];
+	struct stat st;
+	int fd;
+
+	(void)state;
+	rv_uuid_format(id, uuid);
+	snprintf(link, sizeof(link), "%s.tmp.%s", path, uuid);
+	snprintf(victim, sizeof(victim), "%s/victim", dir);
+	fd = open(victim, O_WRONLY | O_CREAT, 0644);
+	assert_int_equal(write(fd, "precious", 8), 8);
+	close(fd);
+	assert_int_equal(symlink(victim, link), 0);
+	assert_int_equal(ops->publish(a, why), 0);
+	assert_int_equal(lstat(path, &st), 0);
+	assert_true(S_ISREG(st.st_mode));
+	assert_int_equal(stat(victim, &st), 0);
+	assert_int_equal(st.st_size, 8);
+	assert_true(finds(a, 1));
+	unlink(victim);
+	ops->close(a);
+}
+
 /* What is in the file, and what it is refused for. */
 static const char *const broken[] = {"{",
 				     "[]",
@@ -202,6 +277,9 @@ int main(void)
 		TEST(an_entry_that_was_lost_comes_back),
 		TEST(a_former_life_goes_with_the_next),
 		TEST(who_holds_the_lock_is_waited_for_but_not_for_ever),
+		TEST(who_is_overtaken_by_a_rename_takes_the_new_file),
+		TEST(what_is_empty_and_no_file_is_left_alone),
+		TEST(a_link_with_the_temporary_files_name_is_not_followed),
 		TEST(a_file_of_another_kind_is_left_alone),
 		TEST(a_folder_is_no_file),
 	};
