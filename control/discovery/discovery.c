@@ -59,17 +59,29 @@ static int turn(void *user)
 	return (int)rv_min_u64((d->next_ns - now) / RV_MS(1) + 1, INT32_MAX);
 }
 
+static void look_up(struct rv_discovery *d, struct rv_msg_find *m)
+{
+	m->pi = calloc(1, sizeof(*m->pi));
+	m->rc = m->pi ? d->ops->find(d->backend, m->worker, m->pi, m->why) : -ENOMEM;
+	if (m->rc) {
+		free(m->pi);
+		m->pi = NULL;
+	}
+}
+
 void rv_discovery_run_find(struct rv_port *port, struct rv_cell *c)
 {
 	struct rv_msg_find *m = (void *)c->body;
 	struct rv_discovery *d = m->discovery;
 
 	m->why[0] = '\0';
-	m->pi = calloc(1, sizeof(*m->pi));
-	m->rc = m->pi ? d->ops->find(d->backend, m->worker, m->pi, m->why) : -ENOMEM;
-	if (m->rc) {
-		free(m->pi);
-		m->pi = NULL;
+	m->pi = NULL;
+	/* relaxed: one look-up more does no harm. */
+	if (atomic_load_explicit(&d->thread.stop, memory_order_relaxed)) {
+		m->rc = -ESHUTDOWN;
+	} else {
+		turn(d); /* between two look-ups too: our entry does not wait for the last one */
+		look_up(d, m);
 	}
 	rv_cell_reply(port, c);
 }

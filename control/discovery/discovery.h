@@ -63,7 +63,11 @@ int rv_discovery_start(const struct rv_discovery_conf *conf, struct rv_discovery
 /** Nobody is to find this node any more: the thread sees to it. NULL is fine. @thread any */
 void rv_discovery_leave(struct rv_discovery *d);
 
-/** Our entry goes, if it has not, what is queued is answered, and the thread ends. NULL is fine. @thread init */
+/**
+ * Our entry goes, if it has not, and the thread ends. NULL is fine.
+ *
+ * @thread init   @cost one look-up's end; what is queued behind it is answered -ESHUTDOWN
+ */
 void rv_discovery_stop(struct rv_discovery *d);
 
 /** After rv_discovery_stop(): what is asked in between is never answered. NULL is fine. @thread init */
@@ -74,7 +78,7 @@ struct rv_msg_find {
 	struct rv_discovery *discovery;
 	uint64_t worker;
 
-	int rc;                  /* as rv_discovery_ops.find */
+	int rc;                  /* as rv_discovery_ops.find; -ESHUTDOWN */
 	struct rv_peer_info *pi; /* rc 0: heap, the asker ends and frees it */
 	char why[RV_DISCOVERY_TEXT];
 };

@@ -61,11 +61,12 @@ static size_t on_data(char *data, size_t size, size_t nr, void *user)
 	return n;
 }
 
-/* One server. @return 0 and *status; -EHOSTUNREACH and @why */
+/* One server. @return 0; -EHOSTUNREACH: another may do better; -EREMOTEIO: it refuses; @why */
 static int ask_one(struct etcd *e, const char *url, const char *path, const char *body,
-		   struct answer *a, long *status, char *why)
+		   struct answer *a, char *why)
 {
-	char full[512];
+	char full[512], error[100];
+	long status = 0;
 	CURLcode rc;
 
 	snprintf(full, sizeof(full), "%s%s", url, path);
@@ -78,8 +79,13 @@ static int ask_one(struct etcd *e, const char *url, const char *path, const char
 			 curl_easy_strerror(rc));
 		return -EHOSTUNREACH;
 	}
-	curl_easy_getinfo(e->curl, CURLINFO_RESPONSE_CODE, status);
-	return 0;
+	curl_easy_getinfo(e->curl, CURLINFO_RESPONSE_CODE, &status);
+	if (status == 200)
+		return 0;
+	rv_etcd_take_error(a->text, a->len, error, sizeof(error));
+	snprintf(why, RV_DISCOVERY_TEXT, "etcd at %.60s answers %ld%s%s", url, status,
+		 *error ? ": " : "", error);
+	return status >= 500 ? -EHOSTUNREACH : -EREMOTEIO; /* 5xx: a member without a leader, say */
 }
 
 /*
@@ -90,8 +96,6 @@ static int ask_one(struct etcd *e, const char *url, const char *path, const char
  */
 static int ask(struct etcd *e, const char *path, const char *body, struct answer *a, char *why)
 {
-	char error[100];
-	long status = 0;
 	int rc = -EHOSTUNREACH;
 
 	*a = (struct answer){.text = calloc(1, 1)};
@@ -101,15 +105,9 @@ static int ask(struct etcd *e, const char *path, const char *body, struct answer
 	}
 	for (unsigned i = 0; i < e->tries && rc == -EHOSTUNREACH; i++) {
 		a->len = 0;
-		rc = ask_one(e, e->url[e->at], path, body, a, &status, why);
-		if (rc)
+		rc = ask_one(e, e->url[e->at], path, body, a, why);
+		if (rc == -EHOSTUNREACH)
 			e->at = (e->at + 1) % e->url_nr;
-	}
-	if (!rc && status != 200) {
-		rv_etcd_take_error(a->text, a->len, error, sizeof(error));
-		snprintf(why, RV_DISCOVERY_TEXT, "etcd at %.60s answers %ld%s%s", e->url[e->at],
-			 status, *error ? ": " : "", error);
-		rc = -EREMOTEIO;
 	}
 	return rc;
 }
@@ -209,10 +207,11 @@ static void withdraw(void *self)
 	char body[64], why[RV_DISCOVERY_TEXT] = "";
 	struct answer a;
 
+	e->tries =
+		1; /* the one that answered last: there is no time for others, nor is there for look-ups */
+	curl_easy_setopt(e->curl, CURLOPT_TIMEOUT_MS, LEAVE_MS);
 	if (!e->lease[0])
 		return;
-	e->tries = 1; /* the one that answered last: there is no time for others */
-	curl_easy_setopt(e->curl, CURLOPT_TIMEOUT_MS, LEAVE_MS);
 	snprintf(body, sizeof(body), "{\"ID\":%s}", e->lease);
 	if (ask(e, "/v3/lease/revoke", body, &a, why))
 		rv_log_warn("discovery: this node's key stays until its lease ends: %s", why);
