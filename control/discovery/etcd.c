@@ -207,8 +207,8 @@ static void withdraw(void *self)
 	char body[64], why[RV_DISCOVERY_TEXT] = "";
 	struct answer a;
 
-	e->tries =
-		1; /* the one that answered last: there is no time for others, nor is there for look-ups */
+	/* The one that answered last: there is no time for others, nor for look-ups. */
+	e->tries = 1;
 	curl_easy_setopt(e->curl, CURLOPT_TIMEOUT_MS, LEAVE_MS);
 	if (!e->lease[0])
 		return;
