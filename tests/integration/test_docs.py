@@ -135,6 +135,26 @@ def test_soak_says_what_it_does():
         assert re.search(r"\b%s\b" % re.escape(words[1]), text) or re.match(r"^\d+[hms]?$", words[1]), (name, command)
 
 
+def test_the_scripts_of_the_readme_tell_their_usage_and_do_nothing_else():
+    with tempfile.TemporaryDirectory() as home:
+        env = dict(os.environ, HOME=home, XDG_CACHE_HOME=home)  # no UCX there: what is done leaves a trace
+        for name in ("demo", "package", "setup"):
+            for arg, code in (("--help", 0), ("--no-such-option", 2)):
+                p = subprocess.run([os.path.join(TOP, "scripts", name), arg], env=env, cwd=home, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, timeout=60 * SLOW)
+                said = (p.stderr if code else p.stdout).decode()
+                assert p.returncode == code and "scripts/" + name in said, (name, arg, p)
+        assert os.listdir(home) == [], os.listdir(home)
+
+
+def test_what_the_packages_are_built_with_is_installed_for_the_build():
+    control = open(os.path.join(TOP, "packaging/debian/control")).read()
+    wanted = re.search(r"^Build-Depends:((?:.|\n )*)", control, re.M).group(1)
+    setup = re.search(r"^BUILD_PACKAGES=\(([^)]*)\)", open(os.path.join(TOP, "scripts/setup")).read(), re.M).group(1).split()
+    names = [re.sub(r"-compat$", "", re.split(r"[ (]", w.strip())[0]) for w in wanted.split(",")]
+    assert len(names) > 10 and not set(names) - set(setup), set(names) - set(setup)
+
+
 def test_machine_settings_are_spelt_right():
     for _, command in commands():
         m = re.match(r"sysctl ([\w.]+)=", command)
