@@ -467,8 +467,12 @@ static int listen_local(struct rv_node *n, char *why, size_t cap)
 	}
 	n->local_fd = rv_listen_unix(path, (mode_t)n->cfg->local.mode, gid);
 	if (n->local_fd == -EADDRINUSE)
-		return rv_node_fail(-EADDRINUSE, why, cap, "local: another daemon answers on %s",
-				    path);
+		return rv_node_fail(
+			-EADDRINUSE, why, cap,
+			"local: another daemon answers on %s: a second one needs its own "
+			"local.socket, node.runtime_dir, node.state_dir, tcp.listen "
+			"and metrics.listen",
+			path);
 	if (n->local_fd < 0)
 		return rv_node_fail(n->local_fd, why, cap, "local: cannot listen on %s: %s", path,
 				    strerrordesc_np(-n->local_fd));
@@ -711,11 +715,12 @@ static int build(struct rv_node *n, char *why, size_t cap)
 	if (rc)
 		return rc;
 	/* From here on this is the daemon of that socket: one that is refused leaves no trace. */
+	rv_node_make_dir(n->cfg->node.state_dir);
 	rc = rv_identity_make(&n->id, n->cfg->node.state_dir);
 	if (rc)
 		rv_log_warn(
 			"state: %s cannot be used: former names of this node are not remembered: %s",
-			n->cfg->node.state_dir, rv_err_name(rc));
+			n->cfg->node.state_dir, strerrordesc_np(-rc));
 	rc = start_eal(n, why, cap);
 	if (rc)
 		return rc;

@@ -1,12 +1,14 @@
 #include "control/client/client_impl.h"
 
 #include <errno.h>
+#include <grp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -160,6 +162,9 @@ int rv_client_ask(struct rv_client *c, struct rv_call *call, const void *payload
 
 /* Session. */
 
+/* Of the daemon that the system starts. */
+static const char system_socket[] = "/run/rvd/rvd.sock";
+
 static int default_path(const char *given, char *out, size_t size)
 {
 	const char *dir = getenv("XDG_RUNTIME_DIR");
@@ -170,7 +175,7 @@ static int default_path(const char *given, char *out, size_t size)
 	if (given && *given)
 		n = snprintf(out, size, "%s", given);
 	else if (geteuid() == 0)
-		n = snprintf(out, size, "/run/rvd/rvd.sock");
+		n = snprintf(out, size, "%s", system_socket);
 	else if (dir && *dir == '/')
 		n = snprintf(out, size, "%s/rvd/rvd.sock", dir);
 	else
@@ -181,6 +186,38 @@ static int default_path(const char *given, char *out, size_t size)
 				      "%zu bytes",
 				      size - 1);
 	return 0;
+}
+
+static int not_permitted(const char *path)
+{
+	struct group g, *found = NULL;
+	char buf[1024], name[64] = "its group";
+	struct stat st;
+
+	/* The path may be what is not permitted. */
+	if (stat(path, &st) == 0 && getgrgid_r(st.st_gid, &g, buf, sizeof(buf), &found) == 0 &&
+	    found)
+		snprintf(name, sizeof(name), "its group, %s,", g.gr_name);
+	return rv_client_fail(-EACCES,
+			      "no permission for %s: ask for membership in %s and log in anew, or "
+			      "see local.mode and local.group",
+			      path, name);
+}
+
+static int nobody_answers(const char *given, const char *path)
+{
+	const char *env = getenv("RVD_SOCKET");
+	bool named = (given && *given) || (env && *env);
+
+	if (!named && strcmp(path, system_socket) != 0 && access(system_socket, F_OK) == 0)
+		return rv_client_fail(-ENOTCONN,
+				      "no daemon answers on %s: the system's is on %s, so export "
+				      "RVD_SOCKET=%s",
+				      path, system_socket, system_socket);
+	return rv_client_fail(-ENOTCONN,
+			      "no daemon answers on %s: start rvd, or name its socket (--socket, "
+			      "RVD_SOCKET)",
+			      path);
 }
 
 static int dial(const char *path, int *out)
@@ -201,15 +238,9 @@ static int dial(const char *path, int *out)
 	rc = -errno;
 	close(fd);
 	if (rc == -EACCES || rc == -EPERM)
-		return rv_client_fail(-EACCES,
-				      "no permission for %s: ask for membership in its group, or "
-				      "see local.mode and local.group",
-				      sun.sun_path);
+		return not_permitted(sun.sun_path);
 	if (rc == -ENOENT || rc == -ECONNREFUSED || rc == -ENOTDIR)
-		return rv_client_fail(-ENOTCONN,
-				      "no daemon answers on %s: start rvd, or name its socket "
-				      "(--socket, RVD_SOCKET)",
-				      sun.sun_path);
+		return nobody_answers(path, sun.sun_path);
 	return rv_client_fail(rc, "cannot connect to %s: %s", sun.sun_path, strerrordesc_np(-rc));
 }
 

@@ -108,6 +108,12 @@ def test_the_node_has_its_name_and_its_folders():
         assert d.client().list("status")["name"] == "somebody"
         assert os.path.exists(os.path.join(d.dir, "run", "ports"))  # node.runtime_dir
         assert os.listdir(os.path.join(d.dir, "state"))  # node.state_dir
+    with tempfile.TemporaryDirectory() as home:  # of a new user, where there is no ~/.local
+        state = os.path.join(home, ".local/state/rvd")
+        with Daemon("a", node__state_dir=state) as d:
+            assert os.listdir(state) and "state:" not in d.text(), d.text()
+    with Daemon("a", node__state_dir="/dev/null/state") as d:
+        assert "state: /dev/null/state cannot be used" in d.text() and "Not a directory" in d.text(), d.text()
 
 
 def test_cores_are_as_many_and_where_they_were_told():

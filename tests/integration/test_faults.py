@@ -353,7 +353,7 @@ def test_a_second_daemon_on_a_live_socket_is_refused_in_one_line_and_changes_not
         p = subprocess.run(d.args, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=d.env,
                            timeout=60 * SLOW)
         said = [line for line in p.stdout.decode().splitlines() if " error" in line]
-        assert p.returncode == 1 and len(said) == 1 and "another daemon answers on " + d.socket in said[0], p.stdout.decode()
+        assert p.returncode == 1 and len(said) == 1 and "another daemon answers on " + d.socket in said[0] and "needs its own local.socket" in said[0], p.stdout.decode()
         assert files() == before, (before, files())
         assert c.get(h)["data"] == b"mine" and d.client().get(h)["data"] == b"mine"
         assert d.stop() == 0

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Two users of one node: what is whose, and who may do what."""
+import grp
 import mmap
+import shutil
 
 from rvdtest import *
 
@@ -103,6 +105,49 @@ def test_only_root_and_the_daemons_user_administer():
         assert root.call(ADMIN, what=asking)["path"] == 0 and "debug" not in d.text()
         root.call(ADMIN, what=on)
         assert other.call(ADMIN, what=asking)["path"] == 1
+
+
+# A program of Python's, and rvctl: which socket they fail at, and what they say.
+ASKS = (lambda *args: [RVCTL, "status"] + list(args),
+        lambda *args: [sys.executable, "-c", "import sys, rv; rv.Client(*sys.argv[2:])"] + list(args))
+
+
+def said_to_nobody(cmd, before="", **env):
+    """Of @cmd as that user, in a mount namespace of its own after @before."""
+    if os.geteuid():
+        raise Missing("root, to be two users")
+    keep = {"PATH": os.environ["PATH"], "PYTHONPATH": os.path.join(os.path.dirname(__file__), "../../control/client/python"),
+            "PYTHONDONTWRITEBYTECODE": "1"}
+    script = before + 'exec setpriv --reuid %d --regid %d --clear-groups "$@"' % (NOBODY, NOBODY)
+    p = subprocess.run(["unshare", "--mount", "sh", "-ec", script, "sh"] + cmd, env=dict(keep, **env), stdout=subprocess.PIPE,
+                       stderr=subprocess.PIPE, timeout=60 * SLOW)
+    assert p.returncode, p
+    return p.stderr.decode()
+
+
+def test_who_may_not_use_the_socket_is_told_whose_it_is():
+    with Daemon("a") as d:
+        os.chmod(d.dir, 0o755)
+        for ask in ASKS:
+            said = said_to_nobody(ask("--socket", d.socket))
+            assert "no permission for %s: " % d.socket in said and "its group, %s," % grp.getgrgid(os.stat(d.socket).st_gid).gr_name in said, said
+        os.chmod(d.dir, 0o700)  # then it cannot be seen whose it is
+        for ask in ASKS:
+            said = said_to_nobody(ask("--socket", d.socket))
+            assert "no permission for %s: " % d.socket in said and "membership in its group and log in" in said, said
+
+
+def test_who_finds_no_daemon_of_its_own_is_told_of_the_systems():
+    if not shutil.which("unshare"):
+        raise Missing("unshare, to have a /run")
+    run = "mount -t tmpfs tmpfs /run; mkdir /run/rvd; "
+    hint = "export RVD_SOCKET=/run/rvd/rvd.sock"
+    for ask in ASKS:
+        said = said_to_nobody(ask(), run + "touch /run/rvd/rvd.sock; ", XDG_RUNTIME_DIR="/nonexistent")
+        assert "no daemon answers on /nonexistent/rvd/rvd.sock: " in said and hint in said, said
+        assert hint not in said_to_nobody(ask(), run, XDG_RUNTIME_DIR="/nonexistent"), "there is none"
+        said = said_to_nobody(ask(), run + "touch /run/rvd/rvd.sock; ", RVD_SOCKET="/nonexistent/s")
+        assert "no daemon answers on /nonexistent/s: start rvd" in said and hint not in said, said
 
 
 if __name__ == "__main__":

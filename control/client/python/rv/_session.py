@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import array
 import errno
+import grp
 import os
 import socket
 import threading
@@ -27,6 +28,7 @@ from . import _proto as p
 from .errors import ForkedError, RvError, TooLongError, error
 
 TEXT_MAX = 400
+SYSTEM_SOCKET = "/run/rvd/rvd.sock"  # of the daemon that the system starts
 _RECV = 65536
 _READS = 64  # a turn of an event loop
 _CMSG = socket.CMSG_SPACE(32 * 4)
@@ -623,6 +625,13 @@ def detach_fields(get: dict[str, Any], lease: int) -> dict[str, Any]:
     return dict(fields, lease_id=lease)
 
 
+def _group(path: str) -> str:
+    try:
+        return ", %s," % grp.getgrgid(os.stat(path).st_gid).gr_name
+    except (OSError, KeyError):
+        return ""  # the path may be what is not permitted
+
+
 def connect(path: str, deadline: float) -> socket.socket | None:
     """One attempt. @return None: the daemon is slow to accept, try again."""
     if len(path.encode()) > 107:
@@ -640,11 +649,13 @@ def connect(path: str, deadline: float) -> socket.socket | None:
     except OSError as e:
         s.close()
         if e.errno in (errno.EACCES, errno.EPERM):
-            raise error(errno.EACCES, "no permission for %s: ask for membership in its group, or see local.mode and "
-                        "local.group" % path) from e
+            raise error(errno.EACCES, "no permission for %s: ask for membership in its group%s and log in anew, or see "
+                        "local.mode and local.group" % (path, _group(path))) from e
         if e.errno in (errno.ENOENT, errno.ECONNREFUSED, errno.ENOTDIR):
-            raise error(errno.ENOTCONN, "no daemon answers on %s: start rvd, or name its socket (socket=, RVD_SOCKET)"
-                        % path) from e
+            way = "start rvd, or name its socket (socket=, RVD_SOCKET)"
+            if path == default_path(None) != SYSTEM_SOCKET and not os.environ.get("RVD_SOCKET") and os.path.exists(SYSTEM_SOCKET):
+                way = "the system's is on %s, so export RVD_SOCKET=%s" % (SYSTEM_SOCKET, SYSTEM_SOCKET)
+            raise error(errno.ENOTCONN, "no daemon answers on %s: %s" % (path, way)) from e
         raise error(e.errno or errno.EIO, "cannot connect to %s: %s" % (path, e.strerror)) from e
 
 
@@ -654,7 +665,7 @@ def default_path(given: str | os.PathLike[str] | None) -> str:
     if path:
         return path
     if os.geteuid() == 0:
-        return "/run/rvd/rvd.sock"
+        return SYSTEM_SOCKET
     folder = os.environ.get("XDG_RUNTIME_DIR", "")
     return folder + "/rvd/rvd.sock" if folder.startswith("/") else "/tmp/rvd-%d/rvd.sock" % os.geteuid()
 
