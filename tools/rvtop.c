@@ -223,6 +223,16 @@ static int fitting(const char *line, int columns)
 	return n;
 }
 
+/* Where the first line leaves room: who sees it for the first time knows neither the tabs nor the way out. */
+static void draw_keys(const char *first)
+{
+	static const char keys[] = "1-6 tabs, h help, q quit";
+	int at = COLS - (int)sizeof(keys) + 1;
+
+	if (fitting(first, COLS) + 2 <= at)
+		mvaddstr(0, at, keys);
+}
+
 static void draw(const char *text)
 {
 	erase();
@@ -235,6 +245,8 @@ static void draw(const char *text)
 		mvaddnstr(y, 0, line, fitting(line, COLS));
 		if (head)
 			attroff(y ? A_REVERSE : A_BOLD);
+		if (head && !y)
+			draw_keys(line);
 		text = line + strcspn(line, "\n");
 		text += *text == '\n';
 	}

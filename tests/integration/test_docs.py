@@ -8,7 +8,7 @@ from rvdtest import *
 
 TOP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 DOCS = ["README.md", "CONTRIBUTING.md"] + ["docs/" + n for n in ("OPERATIONS.md", "TROUBLESHOOTING.md", "COMPARISON.md", "SCALE.md", "HARDENING.md")]
-PROGRAM = re.compile(r"^(\./)?(scripts/\w|build/tools/|rv[a-z_]+ |rvtop|rvd |meson |eval |apt |systemctl |adduser |export |python3 -c|bpftrace |sysctl |numactl |kill )")
+PROGRAM = re.compile(r"^(\./)?(scripts/\w|build/tools/|rv[a-z_]+ |rvtop|rvd |meson |eval |apt |systemctl |adduser |export |python3 -c|bpftrace |sysctl |numactl |kill |install -d|setpriv |curl )")
 
 # What a reader puts in, put in.
 WORDS = [("build/tools/", ""), ("/usr/local/bin/rvd", "RVD"), ("weights.bin", "weights"), ("rv://HOST:PORT/HANDLE", "REF"), ("rv://HOST:7471/HANDLE", "REF"),
@@ -28,6 +28,9 @@ ELSEWHERE = {
     "numactl ": "tests/integration/test_docs.py: machine_settings_are_spelt_right", "sysctl vm.": "tests/integration/test_docs.py: machine_settings_are_spelt_right",
     "scripts/scale": "tests/integration/test_docs.py: soak_says_what_it_does", "scripts/setup": "scripts/test: scripts/setup",
     "rvd -s tcp.listen=0.0.0.0:7471": "tests/integration/test_docs.py: every_command_runs",
+    "install -d -o rvd": "tests/packages/in_root.sh: install -d -o rvd -g rvd /run/rvd", "setpriv ": "tests/packages/in_root.sh: setpriv --reuid rvd --regid rvd",
+    "rvd -s node.name=b": "tests/integration/test_docs.py: two_on_one_host", "rvctl --socket /tmp/b/": "tests/integration/test_docs.py: two_on_one_host",
+    "curl -s http://127.0.0.1:9471/metrics": "tests/demo/test_demo.py: curl",
 }
 
 
@@ -89,8 +92,8 @@ def test_every_command_runs():
                 if elsewhere(command):
                     seen.append(command)
                     continue
-                if command == "rv_get_bw":
-                    ran.append(command)  # the server above
+                if command in ("rv_get_bw", "rvtop"):
+                    ran.append(command)  # the server above; test_rvtop.py, which has a terminal for it
                     continue
                 for one in alternatives(command):
                     ref = rvctl(a, "put", os.path.join(tmp, "weights"), "--refs", "9")[1].decode().strip()
@@ -107,6 +110,28 @@ def test_every_command_runs():
             server.wait()
         lib.close()
         assert len(ran) > 15, ran
+
+
+def test_two_on_one_host_as_the_document_has_it():
+    start, get = [c for _, c in commands() if "/tmp/b/rvd.sock" in c]
+    with Daemon("a") as a, tempfile.TemporaryDirectory() as tmp:
+        env = dict(os.environ, PATH=os.path.join(BUILD, "tools") + ":" + os.environ["PATH"], RVD_SOCKET=a.socket)
+        open(os.path.join(tmp, "source"), "wb").write(pattern(100000))
+        ref = rvctl(a, "put", os.path.join(tmp, "source"))[1].decode().strip()
+        line = re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:0", start.replace("/tmp/b", tmp + "/b"))
+        with open(os.path.join(tmp, "log"), "wb") as log:
+            b = subprocess.Popen(["sh", "-c", "exec " + line], env=env, cwd=tmp, stdout=log, stderr=log)
+        try:
+            eventually(lambda: b"serves as worker" in open(os.path.join(tmp, "log"), "rb").read(), what="the second daemon")
+            said = open(os.path.join(tmp, "log")).read()
+            assert " error " not in said and "another daemon" not in said, said
+            line = get.replace("/tmp/b", tmp + "/b").replace("rv://HOST:7471/HANDLE", ref)
+            p = subprocess.run(["sh", "-c", line], env=env, cwd=tmp, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60 * SLOW)
+            assert p.returncode == 0 and open(os.path.join(tmp, "weights.bin"), "rb").read() == pattern(100000), p.stdout
+        finally:
+            b.terminate()
+            assert b.wait(60 * SLOW) == 0
+        assert a.stop() == 0
 
 
 def alternatives(command):

@@ -110,7 +110,7 @@ def test_the_screen_by_its_keys():
         ends = [rvctl(a, "put", "-", "--name-only", data=b"x" * n)[1].decode().strip()[-12:] for n in (700000, 90000, 300000)]
         s = Screen(a)
         try:
-            s.shows("overview", "GB/s in", "slots 3", "useful")
+            s.shows("overview", "GB/s in", "slots 3", "useful", "h help, q quit")
             assert all(len(l) <= 80 for l in s.text().splitlines())
             s.press("3")
             s.shows("slots", "BYTESv", *ends)
@@ -129,6 +129,7 @@ def test_the_screen_by_its_keys():
             # A smaller window, then a larger one.
             s.tmux("resize-window", "-x", "50", "-y", "8")
             eventually(lambda: len(s.text().splitlines()) == 8 and "BYTES" in s.text(), what="the small screen")
+            assert "q quit" not in s.text(), "there is no room for it"
             s.tmux("resize-window", "-x", "120", "-y", "40")
             eventually(lambda: len(s.text().splitlines()) == 40 and "BYTES" in s.text(), what="the large screen")
             # The daemon goes and comes back.

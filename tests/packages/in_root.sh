@@ -28,12 +28,18 @@ check "it brings its own UCX" sh -c 'ldd /usr/bin/rvd | grep -q "libucp.so.0 => 
 useradd -G rvd alice
 useradd bob
 
+served() {
+	for _ in $(seq 100); do
+		[ -S /run/rvd/rvd.sock ] && grep -q "serves as worker" /tmp/log && break
+		sleep 0.2
+	done
+}
+# As rvd(8) says, for a machine without systemd; after a boot /run is empty.
+rm -rf /run/rvd
+install -d -o rvd -g rvd /run/rvd
 setpriv --reuid rvd --regid rvd --init-groups rvd -c /etc/rvd/rvd.conf 2>/tmp/log &
 pid=$!
-for _ in $(seq 100); do
-	[ -S /run/rvd/rvd.sock ] && grep -q "serves as worker" /tmp/log && break
-	sleep 0.2
-done
+served
 check "the daemon starts with the packaged configuration" grep -q "serves as worker" /tmp/log
 RVD_SOCKET=/run/rvd/rvd.sock
 export RVD_SOCKET
@@ -51,6 +57,13 @@ check "the library is found by who looks for it" sh -c 'ls /usr/lib/*/librv.so /
 kill -TERM $pid
 wait $pid
 check "it stops clean" [ $? = 0 ]
+rm -f /tmp/log
+rvd -c /etc/rvd/rvd.conf 2>/tmp/log &
+pid=$!
+served
+check "a member of the group may use it when root started it" runuser -u alice -- rvctl status
+kill -TERM $pid
+wait $pid
 rm -f /tmp/alice.out
 userdel -r alice 2>/dev/null
 userdel -r bob 2>/dev/null
