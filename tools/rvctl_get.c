@@ -43,7 +43,8 @@ static void put_summary(const struct rv_ctl *ctl, uint64_t len, uint64_t lease,
 			const struct rv_how *how)
 {
 	fprintf(stderr, "%" PRIu64 " bytes in %.3f s, ", len, (double)how->elapsed_ns / 1e9);
-	if (how->elapsed_ns)
+	/* What is of this node is mapped, as a rule, and not moved: that has no speed. */
+	if (how->elapsed_ns && how->took != RV_TOOK_LOCAL)
 		fprintf(stderr, "%.2f GB/s, ", gigabytes_per_second(len, how));
 	else
 		fputs("- GB/s, ", stderr);

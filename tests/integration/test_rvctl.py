@@ -37,6 +37,16 @@ def test_160_mib_by_reference_alone_on_both_paths():
         assert a.stop() == 0 and b.stop() == 0
 
 
+def test_a_get_of_this_nodes_own_has_no_speed():
+    with Daemon("a") as a:
+        rc, ref, err = rvctl(a, "put", "-", data=pattern(1 << 20))
+        assert rc == 0, err
+        rc, out, err = rvctl(a, "get", ref.decode().strip(), "-o", "-")
+        assert rc == 0 and out == pattern(1 << 20), err
+        assert re.fullmatch(r"1048576 bytes in [\d.]+ s, - GB/s, path local, lease \d+ released", lines(err)[-1]), err
+        assert a.stop() == 0
+
+
 def test_every_command_and_its_json():
     with Daemon("a", ucx=True) as a, Daemon("b", ucx=True) as b, tempfile.TemporaryDirectory() as tmp:
         rc, bare, _ = rvctl(a, "put", "-", "--name-only", data=b"hello there")
