@@ -7,6 +7,7 @@ import tempfile
 
 from rawpeer import *
 from rvdtest import *
+from rvlib import Lib, lib
 
 
 def cpu_seconds(pid):
@@ -110,8 +111,6 @@ def test_the_pages_of_a_large_fetch_are_kept_a_moment_for_the_next():
 
 def test_a_program_that_does_nothing_keeps_no_memory_of_a_slot_that_is_gone():
     """librv keeps the last large arena of its own mapped: addresses, but no memory once the slot has gone."""
-    from rvlib import Lib, lib
-
     def shared_mib():
         return int(re.search(r"RssShmem:\s+(\d+)", open("/proc/self/status").read()).group(1)) >> 10
 
