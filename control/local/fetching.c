@@ -182,7 +182,7 @@ static int place_of(const struct pending *p, struct buffer **out, const char **w
 	return 0;
 }
 
-static void start_get(struct pending *p)
+void rv_session_get_alone(struct pending *p)
 {
 	struct session *s = p->s;
 	const char *why = NULL;
@@ -225,11 +225,6 @@ static void start_get(struct pending *p)
 	rv_engine_send(rv_session_port(s), m->engine, c);
 }
 
-void rv_session_get_alone(struct pending *p)
-{
-	start_get(p);
-}
-
 void rv_local_retry_gets(struct rv_reactor *r, struct rv_task *t)
 {
 	struct rv_local *l = RV_CONTAINER(t, struct rv_local, get_retry);
@@ -247,7 +242,7 @@ void rv_local_retry_gets(struct rv_reactor *r, struct rv_task *t)
 		else if (p->patience_ns <= r->now_ns)
 			rv_pending_refuse(p, -EAGAIN, "too many gets under way here");
 		else
-			start_get(p);
+			rv_session_get_alone(p);
 	}
 }
 
@@ -423,7 +418,7 @@ static void start_there(struct pending *p, uint64_t lease_id)
 static void start_op(struct pending *p)
 {
 	if (p->op == RV_LOCAL_GET)
-		start_get(p);
+		rv_session_get_alone(p);
 	else if (p->rq.worker == p->s->local->conf.worker)
 		start_here(p);
 	else if (p->op == RV_LOCAL_DROP)

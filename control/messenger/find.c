@@ -39,6 +39,7 @@ static void finish(struct rv_messenger *m, struct find *f, int rc, const char *w
 
 	rv_task_cancel(m->reactor, &f->deadline);
 	rv_list_del(&f->link);
+	m->finds_nr--;
 	free(f);
 	copy.done(copy.ctx, &r);
 }
@@ -74,16 +75,10 @@ static int ask(struct rv_messenger *m, uint64_t worker)
 
 static int begin(struct rv_messenger *m, const struct find *like, uint64_t deadline_ns)
 {
-	struct rv_list *it;
 	struct find *f;
-	size_t nr = 0;
 	int rc;
 
-	RV_LIST_EACH(it, &m->finds)
-	{
-		nr++;
-	}
-	if (nr == FINDS_MAX)
+	if (m->finds_nr == FINDS_MAX)
 		return -EAGAIN;
 	f = malloc(sizeof(*f));
 	rc = f ? ask(m, like->worker) : -ENOMEM;
@@ -94,6 +89,7 @@ static int begin(struct rv_messenger *m, const struct find *like, uint64_t deadl
 	*f = *like;
 	rv_list_init(&f->link);
 	rv_list_push(&m->finds, &f->link);
+	m->finds_nr++;
 	rv_task_at(m->reactor, &f->deadline, deadline_ns);
 	return 0;
 }

@@ -90,7 +90,8 @@ struct rv_messenger {
 	struct rv_calls calls;
 	struct rv_peers peers;
 	size_t evict_pos;
-	struct rv_list finds;    /* find.c's, that wait */
+	struct rv_list finds; /* find.c's, that wait */
+	size_t finds_nr;
 	struct rv_map64 sought;  /* the WorkerIds whose question is out; -> anything */
 	struct rv_map64 unknown; /* who answers at an address and was not asked for by name */
 	struct rv_list links;

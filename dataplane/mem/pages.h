@@ -38,7 +38,7 @@ struct rv_pages {
  */
 int rv_pages_create(struct rv_pages *p, uint64_t len, bool writable, enum rv_hugepages huge);
 
-/** Unmap and close. Nothing may reach the addresses any more. What others may write goes even while they map it. @thread slow */
+/** Unmap and close. Nothing may reach the addresses any more. With `reclaim` the memory goes even while others map it. @thread slow */
 void rv_pages_destroy(struct rv_pages *p);
 
 /**

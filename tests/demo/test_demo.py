@@ -11,19 +11,10 @@ import sys
 import threading
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "tests"))
+from tap import failed, number, say  # noqa: E402
+
 MINUTES = 20
-number = [0]
-failed = [False]
-
-
-def say(good, what, text=""):
-    number[0] += 1
-    print("%sok %d - %s" % ("" if good else "not ", number[0], what))
-    if not good:
-        failed[0] = True
-        print("".join("# %s\n" % line for line in text.splitlines()[-40:]), end="")
-    sys.stdout.flush()
-    return good
 
 
 def look(commands):

@@ -8,6 +8,7 @@
  */
 #include "control/messenger/headers.h"
 #include "dataplane/base/check.h"
+#include "tests/fuzz/program.h"
 #include "tests/unit/messenger_fixture.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -22,39 +23,7 @@ static struct fake_ask *asked[ASKS];
 static uint8_t place[ASKS][PLACE];
 static unsigned slots;
 
-struct program {
-	const uint8_t *at, *end;
-};
-
-static uint8_t byte(struct program *p)
-{
-	return p->at < p->end ? *p->at++ : 0;
-}
-
-static const uint8_t *bytes(struct program *p, size_t want, size_t *len)
-{
-	const uint8_t *at = p->at;
-
-	*len = rv_min_u64(want, (uint64_t)(p->end - p->at));
-	p->at += *len;
-	return at;
-}
-
 /* What is there already. */
-
-static uint64_t nth_id(struct rv_idtab *t, unsigned n)
-{
-	struct rv_idrec *r;
-	uint32_t pos = 0;
-	uint64_t id = 0;
-
-	while ((r = rv_idtab_next(t, &pos))) {
-		id = r->id;
-		if (!n--)
-			break;
-	}
-	return id;
-}
 
 static struct fake_link *a_link(struct program *p, bool connecting)
 {

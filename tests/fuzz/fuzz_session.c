@@ -14,6 +14,7 @@
 #include "control/local/session_impl.h"
 #include "dataplane/base/check.h"
 #include "dataplane/base/log.h"
+#include "tests/fuzz/program.h"
 #include "tests/unit/messenger_fixture.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -25,38 +26,6 @@ static struct rv_uring ring;
 static struct rv_local *local;
 static int program[PROGRAMS]; /* its end of the socket, or -1 */
 static unsigned drains;
-
-struct input {
-	const uint8_t *at, *end;
-};
-
-static uint8_t byte(struct input *in)
-{
-	return in->at < in->end ? *in->at++ : 0;
-}
-
-static const uint8_t *bytes(struct input *in, size_t want, size_t *len)
-{
-	const uint8_t *at = in->at;
-
-	*len = rv_min_u64(want, (uint64_t)(in->end - in->at));
-	in->at += *len;
-	return at;
-}
-
-static uint64_t nth_id(struct rv_idtab *t, unsigned n)
-{
-	struct rv_idrec *r;
-	uint32_t pos = 0;
-	uint64_t id = 0;
-
-	while ((r = rv_idtab_next(t, &pos))) {
-		id = r->id;
-		if (!n--)
-			break;
-	}
-	return id;
-}
 
 /* The daemon's own, which are not what is tried here. */
 
@@ -149,7 +118,7 @@ static void read_all(int fd)
 }
 
 /* Both parts are well formed, what they say is the input's. */
-static void say(struct input *in, int *fd, unsigned op)
+static void say(struct program *in, int *fd, unsigned op)
 {
 	uint8_t frame[RV_LOCAL_PREAMBLE + sizeof(struct rv_local_req) + 1200];
 	struct rv_local_req rq = {.id = byte(in), .version = 2};
@@ -203,20 +172,20 @@ static void say(struct input *in, int *fd, unsigned op)
 	send_all(fd, frame, at + len);
 }
 
-static void connect_one(struct input *in, int *fd, const struct sockaddr_un *sun, socklen_t len)
+static void connect_one(struct program *in, int *fd, const struct sockaddr_un *sun, socklen_t len)
 {
 	if (*fd >= 0)
 		close(*fd);
 	*fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	RV_CHECK(*fd >= 0 && connect(*fd, (const struct sockaddr *)sun, len) == 0);
 	if (byte(in) & 7) { /* most say hello first */
-		struct input none = {in->end, in->end};
+		struct program none = {in->end, in->end};
 
 		say(&none, fd, RV_LOCAL_HELLO);
 	}
 }
 
-static void one_op(struct input *in, const struct sockaddr_un *sun, socklen_t sun_len)
+static void one_op(struct program *in, const struct sockaddr_un *sun, socklen_t sun_len)
 {
 	unsigned op = byte(in) % 12;
 	int *fd = &program[byte(in) % PROGRAMS];
@@ -283,7 +252,7 @@ static void end_all(void)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct input in = {data, data + size};
+	struct program in = {data, data + size};
 	struct sockaddr_un sun;
 	socklen_t sun_len;
 

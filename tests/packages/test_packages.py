@@ -16,20 +16,11 @@ import tempfile
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "tests"))
+from tap import failed, number, say  # noqa: E402
+
 CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "rvd")
 WEEK = 7 * 24 * 3600
-number = [0]
-failed = [False]
-
-
-def say(good, what, text=""):
-    number[0] += 1
-    print("%sok %d - %s" % ("" if good else "not ", number[0], what))
-    if not good:
-        failed[0] = True
-        print("".join("# %s\n" % line for line in text.splitlines()[-60:]), end="")
-    sys.stdout.flush()
-    return good
 
 
 def run(cmd, **kw):

@@ -281,6 +281,25 @@ static inline struct rv_peer_call call_outcome(struct fake_ask *a)
 	return pc;
 }
 
+/* Bring the route to an owner up, who lists these. */
+static inline struct fake_link *route_up(uint64_t owner, const char *const *names, size_t nr)
+{
+	struct fake_ask *a = call_peer(RV_PEER_METADATA, owner);
+	struct fake_link *l = fake_carrier_link(&carrier, carrier.link_nr - 1);
+	char body[1024];
+	struct rv_writer wr = rv_writer(body, sizeof(body));
+	struct request r;
+
+	fake_link_connected(l, 0);
+	r = need_request(l, "_hello");
+	rv_body_handlers_encode(&wr, names, nr, NULL);
+	respond(l, &r.id, 0, body, wr.len);
+	r = need_request(l, "_rv_metadata");
+	respond_text(l, &r.id, 0, "{\"total_len\":5,\"refcount\":1,\"pinned\":true}");
+	assert_int_equal(call_outcome(a).rc, 0);
+	return l;
+}
+
 #define MESSENGER(t) cmocka_unit_test_setup_teardown(t, setup, finish)
 
 #endif

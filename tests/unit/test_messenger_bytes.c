@@ -80,30 +80,11 @@ static uint64_t number(const uint8_t *map, size_t len, const char *key, uint64_t
 
 #define NONE 999999u
 
-/* Bring the route to an owner up, who lists these. */
-static struct fake_link *up(uint64_t owner, const char *const *names, size_t nr)
-{
-	struct fake_ask *a = call_peer(RV_PEER_METADATA, owner);
-	struct fake_link *l = fake_carrier_link(&carrier, carrier.link_nr - 1);
-	char body[1024];
-	struct rv_writer wr = rv_writer(body, sizeof(body));
-	struct request r;
-
-	fake_link_connected(l, 0);
-	r = need_request(l, "_hello");
-	rv_body_handlers_encode(&wr, names, nr, NULL);
-	respond(l, &r.id, 0, body, wr.len);
-	r = need_request(l, "_rv_metadata");
-	respond_text(l, &r.id, 0, "{\"total_len\":5,\"refcount\":1,\"pinned\":true}");
-	assert_int_equal(call_outcome(a).rc, 0);
-	return l;
-}
-
 static const char *const ours[] = {"_hello", "_rv_acquire", "_rvd_get", "_rv_pull"};
 
 static struct fake_link *up_ours(uint64_t owner)
 {
-	return up(owner, ours, RV_ARRAY_NR(ours));
+	return route_up(owner, ours, RV_ARRAY_NR(ours));
 }
 
 static struct fake_ask *ask(uint64_t owner, uint32_t bytes_max, bool ends, uint64_t lease_ms)
@@ -198,7 +179,7 @@ static void only_who_lists_it_is_asked_for_bytes(void **state)
 	(void)state;
 	for (size_t i = 0; i < RV_ARRAY_NR(listed); i++) {
 		uint64_t owner = add_peer((uint8_t)(i + 1), i % 2);
-		struct fake_link *l = up(owner, listed[i].names, listed[i].nr);
+		struct fake_link *l = route_up(owner, listed[i].names, listed[i].nr);
 		struct fake_ask *a = ask(owner, listed[i].bytes_max, true, 0);
 		struct asked r = take_asked(l);
 
@@ -222,7 +203,7 @@ static void what_was_listed_counts_for_its_connection_only(void **state)
 
 	(void)state;
 	fake_link_closed(l, 0);
-	l = up(owner, stock, 2);
+	l = route_up(owner, stock, 2);
 	a = ask(owner, 1000, false, 0);
 	r = take_asked(l);
 	assert_string_equal(r.name, "_rv_acquire");

@@ -18,25 +18,6 @@ static int setup_many(void **state)
 	return 0;
 }
 
-/* Bring the route to an owner up, who lists these. */
-static struct fake_link *up(uint64_t owner, const char *const *names, size_t nr)
-{
-	struct fake_ask *a = call_peer(RV_PEER_METADATA, owner);
-	struct fake_link *l = fake_carrier_link(&carrier, carrier.link_nr - 1);
-	char body[1024];
-	struct rv_writer wr = rv_writer(body, sizeof(body));
-	struct request r;
-
-	fake_link_connected(l, 0);
-	r = need_request(l, "_hello");
-	rv_body_handlers_encode(&wr, names, nr, NULL);
-	respond(l, &r.id, 0, body, wr.len);
-	r = need_request(l, "_rv_metadata");
-	respond_text(l, &r.id, 0, "{\"total_len\":5,\"refcount\":1,\"pinned\":true}");
-	assert_int_equal(call_outcome(a).rc, 0);
-	return l;
-}
-
 static const char *const ours[] = {"_hello", "_rv_acquire", "_rvd_get_many"};
 
 static struct fake_ask *ask(uint64_t owner)
@@ -97,7 +78,7 @@ static void only_who_lists_it_is_asked(void **state)
 	(void)state;
 	for (size_t i = 0; i < RV_ARRAY_NR(listed); i++) {
 		uint64_t owner = add_peer((uint8_t)(i + 1), true);
-		struct fake_link *l = up(owner, listed[i].names, 2);
+		struct fake_link *l = route_up(owner, listed[i].names, 2);
 		struct fake_ask *a = ask(owner);
 
 		if (listed[i].asked) {
@@ -125,7 +106,7 @@ static void only_who_lists_it_is_asked(void **state)
 static void payloads_land_in_their_place_or_are_put_there(void **state)
 {
 	uint64_t owner = add_peer(1, true);
-	struct fake_link *l = up(owner, ours, RV_ARRAY_NR(ours));
+	struct fake_link *l = route_up(owner, ours, RV_ARRAY_NR(ours));
 	uint8_t body[ANSWER_LEN], head[128];
 
 	(void)state;
@@ -157,7 +138,7 @@ static void payloads_land_in_their_place_or_are_put_there(void **state)
 static void what_is_said_of_bytes_that_are_not_there_is_not_believed(void **state)
 {
 	uint64_t owner = add_peer(1, true);
-	struct fake_link *l = up(owner, ours, RV_ARRAY_NR(ours));
+	struct fake_link *l = route_up(owner, ours, RV_ARRAY_NR(ours));
 	uint8_t body[ANSWER_LEN], head[128];
 	static uint8_t longer[sizeof(landing) + 1];
 
@@ -179,7 +160,7 @@ static void what_is_said_of_bytes_that_are_not_there_is_not_believed(void **stat
 static void a_lost_connection_ends_it_and_leaves_no_lease_to_end(void **state)
 {
 	uint64_t owner = add_peer(1, true);
-	struct fake_link *l = up(owner, ours, RV_ARRAY_NR(ours));
+	struct fake_link *l = route_up(owner, ours, RV_ARRAY_NR(ours));
 	struct fake_ask *a = ask(owner);
 	struct request r = need_request(l, "_rvd_get_many");
 	uint8_t head[128];

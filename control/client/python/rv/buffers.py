@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import math
 import os
-from typing import TYPE_CHECKING, Any, Sequence
+from typing import TYPE_CHECKING, Any, Self, Sequence
 
 from . import _proto as p
 from ._session import Call, Session, Window, detach_fields
@@ -81,6 +81,20 @@ class _Memory:
         array = self.numpy()
         return array if dtype is None and not copy else array.astype(dtype or array.dtype, copy=bool(copy))
 
+    def close(self) -> None:
+        """Give the memory back. Again is fine."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_root", None) is not None:
+            self.close()
+
     def _give_back(self) -> None:
         """With the last reference to the bytes the window ends, here or later."""
         if self._root is not None and self._window is None and self._token:
@@ -138,16 +152,6 @@ class View(_Memory):
         self._detach = None
         self.lease = 0
 
-    def __enter__(self) -> View:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        if getattr(self, "_root", None) is not None:
-            self.close()
-
     def __repr__(self) -> str:
         return "<View of %d bytes of %s, %s>" % (self._len, self.handle, "closed" if self.closed else self.path)
 
@@ -183,16 +187,6 @@ class Buffer(_Memory):
             self._root = None
         else:
             self._give_back()
-
-    def __enter__(self) -> Buffer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        if getattr(self, "_root", None) is not None:
-            self.close()
 
     def __repr__(self) -> str:
         return "<Buffer of %d bytes, %s>" % (self._len, "closed" if self.closed else "open")
