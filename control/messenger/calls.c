@@ -89,6 +89,8 @@ static void release(struct rv_calls *t, struct rv_call *c)
 	rv_task_cancel(t->reactor, &c->deadline);
 	free(c->body);
 	c->body = NULL;
+	if (c->route)
+		c->route->calls--;
 	rv_list_del(&c->link);
 	c->state = RV_CALL_FREE;
 	rv_list_push(&t->free, &c->link);

@@ -50,7 +50,7 @@ struct rv_call {
 	void *ctx;
 	unsigned
 		frame; /* RV_FRAME_*: an answer's header is in `headers`, its payload in `body`; 0: a request */
-	struct rv_route *route;    /* `_hello`: whose */
+	struct rv_route *route;    /* `_hello`: whose; rv_call_of_route() */
 	struct rv_port *late_port; /* whose user is told by `late` */
 	struct rv_handle handle;
 	uint64_t arg;

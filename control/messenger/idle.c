@@ -92,7 +92,7 @@ static void tell(struct rv_messenger *m, unsigned core, struct rv_peer *p)
 	}
 	c->handle.worker = p->worker;
 	c->arg = core;
-	c->route = r;
+	rv_call_of_route(c, r);
 	c->encode = encode_goodbye;
 	if (!p->is_rvd) {
 		p->own_incarnation = rv_random_u64() | 1;

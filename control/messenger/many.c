@@ -10,9 +10,13 @@
 #include "control/messenger/many_codec.h"
 #include "dataplane/base/units.h"
 
-/* What an answer may have in it, whatever is asked; and answers at once, to all peers together. */
+/*
+ * What an answer may have in it, whatever is asked; and answers at once: to all peers together, and by one connection,
+ * whose peer may be slow to read them.
+ */
 #define ANSWER_MAX RV_KIB(512)
-#define AT_ONCE    8u
+#define AT_ONCE    16u
+#define OF_LINK    4u
 
 struct many {
 	struct rv_messenger *m;
@@ -39,6 +43,7 @@ static void many_end(struct many *n)
 	struct rv_messenger *m = n->m;
 
 	m->serving--;
+	n->rq.link->many--;
 	rv_mlink_request_done(n->rq.link);
 	rv_mlink_drop(n->rq.link);
 	m->many_live--;
@@ -109,7 +114,8 @@ static void next_engine(struct many *n, struct rv_cell *cell)
 static struct many *many_new(struct rv_messenger *m, const struct request *rq,
 			     struct rv_cell **cell)
 {
-	struct many *n = m->many_live < AT_ONCE ? rv_slab_take(&m->many) : NULL;
+	bool room = m->many_live < AT_ONCE && rq->link->many < OF_LINK;
+	struct many *n = room ? rv_slab_take(&m->many) : NULL;
 
 	*cell = n ? rv_cell_alloc(m->reactor->port) : NULL;
 	if (!*cell) {
@@ -123,6 +129,7 @@ static struct many *many_new(struct rv_messenger *m, const struct request *rq,
 	m->many_live++;
 	m->serving++;
 	rq->link->requests++;
+	rq->link->many++;
 	rv_mlink_hold(rq->link);
 	return n;
 }

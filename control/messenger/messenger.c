@@ -218,34 +218,6 @@ static const struct rv_tcp_endpoint *choose(const struct rv_address *a)
 	return routable ? routable : first;
 }
 
-/* @return whether some engine has one of them still */
-static bool forget_addresses(struct rv_peer *p)
-{
-	bool ucx = rv_peer_set_fabric(p, 0, NULL, 0) == 1;
-	bool verbs = rv_peer_set_verbs(p, NULL, 0) == 1;
-
-	return ucx || verbs || p->fabric_untold;
-}
-
-/* Nodes that only said hello, and are nobody's name and on no route, make room for others. */
-static bool evict_one(struct rv_messenger *m)
-{
-	struct rv_peer *p;
-
-	for (unsigned turn = 0; turn < 2; turn++) {
-		while ((p = rv_peers_next(&m->peers, &m->evict_pos))) {
-			if (p->name[0] || p->link)
-				continue;
-			if (forget_addresses(p) && !rv_messenger_tell_fabric(m, p))
-				continue; /* an engine would never hear that it is gone */
-			rv_peers_del(&m->peers, p);
-			return true;
-		}
-		m->evict_pos = 0;
-	}
-	return false;
-}
-
 uint8_t *rv_messenger_address_as(const struct rv_messenger *m, uint64_t incarnation, size_t *len)
 {
 	struct rv_address *a = malloc(sizeof(*a));
@@ -272,7 +244,7 @@ struct rv_peer *rv_messenger_peer(struct rv_messenger *m, uint64_t worker)
 {
 	struct rv_peer *p = rv_peers_get(&m->peers, worker);
 
-	if (!p && m->peers.by_worker.nr >= RV_PEERS_MAX && evict_one(m))
+	if (!p && m->peers.by_worker.nr >= RV_PEERS_MAX && rv_messenger_evict_peer(m))
 		p = rv_peers_get(&m->peers, worker);
 	return p;
 }

@@ -29,6 +29,7 @@ struct rv_mlink {
 	unsigned refs;
 	unsigned requests; /* being served by engines */
 	unsigned asked;    /* being served by local programs */
+	unsigned many;     /* of the requests, many.c's */
 	bool paused;
 	struct rv_route *route; /* it is this route's; NULL: accepted, or given up */
 	bool bulk;
@@ -56,6 +57,7 @@ struct rv_route {
 	struct rv_list waiting;  /* calls */
 	size_t answer_bytes;     /* of answers among them */
 	struct rv_list connects; /* struct rv_connect, waiting for the state */
+	unsigned calls, pulls;   /* that name this route, wherever they are */
 	uint64_t retry_at_ns, backoff_ns;
 	struct rv_task retry; /* dials for those who connect, when the backoff is over */
 	uint64_t up_ns;       /* when it came up */
@@ -89,7 +91,7 @@ struct rv_messenger {
 	struct rv_reactor *reactor;
 	struct rv_calls calls;
 	struct rv_peers peers;
-	size_t evict_pos;
+	size_t evict_pos, evict_unknown_pos;
 	struct rv_list finds; /* find.c's, that wait */
 	size_t finds_nr;
 	struct rv_map64 sought;  /* the WorkerIds whose question is out; -> anything */
@@ -144,6 +146,14 @@ void rv_messenger_end_call(struct rv_messenger *m, struct rv_call *c, int rc);
 /* routes.c */
 /** The peer's route, made if there is none. @return NULL without memory */
 struct rv_route *rv_route_of(struct rv_messenger *m, struct rv_peer *p);
+/** Nothing is under way on it, or waits for it. */
+bool rv_route_is_idle(const struct rv_route *r);
+/** Free a peer's idle route, if it has one. */
+void rv_route_free(struct rv_messenger *m, struct rv_peer *p);
+/** The key of who answers at an address, in rv_messenger.unknown. */
+uint64_t rv_route_unknown_key(const char *host, uint16_t port);
+/** @c is this route's, and keeps it. */
+void rv_call_of_route(struct rv_call *c, struct rv_route *r);
 /** Encode `_hello` to the peer of c->route, in the incarnation it is told. */
 int rv_hello_encode(struct rv_call *c, struct rv_request_header *h, struct rv_writer *body);
 /** Send @c now, or when the route is up. */
@@ -183,6 +193,11 @@ int rv_messenger_learn(struct rv_messenger *m, struct rv_peer *p, const struct r
  */
 int rv_messenger_hear(struct rv_messenger *m, const struct rv_peer_info *pi, const char *from,
 		      const char **why);
+
+/* evict.c */
+/** Make room for another peer, or another address nobody is known at. @return false: all are in use */
+bool rv_messenger_evict_peer(struct rv_messenger *m);
+bool rv_messenger_evict_unknown(struct rv_messenger *m);
 
 /* find.c */
 /** Everybody who waits is told: -ESHUTDOWN. */

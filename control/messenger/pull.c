@@ -16,7 +16,7 @@
 struct rv_pull {
 	struct rv_list link; /* the messenger's */
 	struct rv_messenger *m;
-	struct rv_peer *peer;
+	struct rv_route *route;
 	struct rv_cell *cell;
 	struct rv_peer_call *call; /* its body */
 	uint64_t next, landed;     /* chunks */
@@ -46,6 +46,7 @@ static void finish(struct rv_pull *p)
 	p->call->replied_ns = m->reactor->conf.clock();
 	rv_cell_reply(m->reactor->port, p->cell);
 	rv_list_del(&p->link);
+	p->route->pulls--;
 	free(p);
 }
 
@@ -91,7 +92,7 @@ static void say(struct rv_pull *p, const struct rv_call_answer *a, int rc)
 			 "length was agreed",
 			 a->len);
 	} else {
-		rv_route_why(p->peer->link, a->rc, why, sizeof(why));
+		rv_route_why(p->route, a->rc, why, sizeof(why));
 		snprintf(p->call->text, sizeof(p->call->text), "owner at %s", why);
 	}
 }
@@ -144,7 +145,7 @@ static int pull_one(struct rv_pull *p)
 	c->place_len = rv_chunk_len(pc->index, p->call->total_len, p->call->chunk_size);
 	rv_list_push(&p->calls, &pc->link);
 	p->out++;
-	rv_route_submit(m, p->peer->link, c);
+	rv_route_submit(m, p->route, c);
 	return 0;
 }
 
@@ -198,7 +199,8 @@ void rv_pull_start(struct rv_messenger *m, struct rv_route *r, struct rv_cell *c
 		return;
 	}
 	p->m = m;
-	p->peer = r->peer;
+	p->route = r;
+	r->pulls++;
 	p->cell = cell;
 	p->call = call;
 	p->window = window;

@@ -58,6 +58,31 @@ struct rv_route *rv_route_of(struct rv_messenger *m, struct rv_peer *p)
 	return r;
 }
 
+bool rv_route_is_idle(const struct rv_route *r)
+{
+	return r->state == RV_ROUTE_DOWN && !r->control && !r->bulk && !r->calls && !r->pulls &&
+	       rv_list_empty(&r->waiting) && rv_list_empty(&r->connects);
+}
+
+void rv_route_free(struct rv_messenger *m, struct rv_peer *p)
+{
+	struct rv_route *r = p->link;
+
+	p->link = NULL;
+	if (!r)
+		return;
+	RV_CHECK(rv_route_is_idle(r));
+	rv_task_cancel(m->reactor, &r->retry);
+	free(r);
+}
+
+void rv_call_of_route(struct rv_call *c, struct rv_route *r)
+{
+	RV_CHECK(!c->route);
+	c->route = r;
+	r->calls++;
+}
+
 void rv_route_why(const struct rv_route *r, int rc, char *out, size_t cap)
 {
 	const struct rv_peer *p = r->peer;
@@ -176,6 +201,7 @@ void rv_route_link_lost(struct rv_messenger *m, struct rv_mlink *l, int rc)
 {
 	struct rv_route *r = l->route;
 
+	l->route = NULL;
 	if (r && r->bulk == l) {
 		r->bulk = NULL;
 		r->no_bulk = !l->heard; /* refused: the first connection carries the chunks too */
@@ -292,7 +318,7 @@ static void say_hello(struct rv_messenger *m, struct rv_route *r)
 		return;
 	}
 	c->encode = rv_hello_encode;
-	c->route = r;
+	rv_call_of_route(c, r);
 	r->state = RV_ROUTE_HELLO;
 	rv_call_transmit(m, c, r->control);
 }
@@ -434,7 +460,7 @@ int rv_route_answer(struct rv_messenger *m, uint64_t worker, unsigned type, cons
 	if (!c)
 		return -ENOMEM;
 	c->frame = type;
-	c->route = r;
+	rv_call_of_route(c, r);
 	memcpy(c->headers, header, header_len);
 	c->headers_len = (uint16_t)header_len;
 	c->body = malloc(len);
@@ -490,18 +516,27 @@ static void give_up_links(struct rv_route *r)
 	r->retry_at_ns = 0;
 }
 
+uint64_t rv_route_unknown_key(const char *host, uint16_t port)
+{
+	return rv_hash_u64(rv_hash_xxh3(host, strlen(host)) ^ port);
+}
+
 /* Whoever answers at an address: one record an address, outside the directory. */
 static struct rv_peer *unknown_peer(struct rv_messenger *m, const char *host, uint16_t port)
 {
-	uint64_t key = rv_hash_u64(rv_hash_xxh3(host, strlen(host)) ^ port);
+	uint64_t key = rv_route_unknown_key(host, port);
 	struct rv_peer *p = rv_map64_get(&m->unknown, key);
 
-	if (p || m->unknown.nr >= RV_PEERS_MAX)
+	if (p || (m->unknown.nr >= RV_PEERS_MAX && !rv_messenger_evict_unknown(m)))
 		return p;
 	p = calloc(1, sizeof(*p));
-	if (p && rv_map64_put(&m->unknown, key, p)) {
+	if (!p)
+		return NULL;
+	snprintf(p->host, sizeof(p->host), "%s", host);
+	p->port = port;
+	if (rv_map64_put(&m->unknown, key, p)) {
 		free(p);
-		p = NULL;
+		return NULL;
 	}
 	return p;
 }
@@ -511,12 +546,17 @@ void rv_messenger_connect(struct rv_messenger *m, const char *host, uint16_t por
 			  void (*done)(void *ctx, const struct rv_connect_result *r), void *ctx)
 {
 	struct rv_connect_result res = {.rc = -ENOMEM, .worker = expected, .why = "out of memory"};
-	struct rv_peer *p = expected ? rv_messenger_peer(m, expected) : unknown_peer(m, host, port);
-	struct rv_route *r = p ? rv_route_of(m, p) : NULL;
-	struct connect_wait *w = r ? calloc(1, sizeof(*w)) : NULL;
+	struct connect_wait *w = NULL;
+	struct rv_route *r = NULL;
+	struct rv_peer *p = NULL;
 
-	if (!w || strlen(host) >= sizeof(p->host)) {
-		free(w);
+	if (strlen(host) < sizeof(p->host))
+		p = expected ? rv_messenger_peer(m, expected) : unknown_peer(m, host, port);
+	if (p)
+		r = rv_route_of(m, p);
+	if (r)
+		w = calloc(1, sizeof(*w));
+	if (!w) {
 		done(ctx, &res);
 		return;
 	}

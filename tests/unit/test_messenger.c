@@ -819,6 +819,71 @@ static void an_old_connections_hello_does_not_end_the_new_connection(void **stat
 	assert_int_equal(connects.last.rc, 0);
 }
 
+static void a_full_table_of_peers_has_room_when_nothing_is_asked_of_some(void **state)
+{
+	enum { UP = 1, DIALING, NAMED };
+	uint64_t up_to = add_peer(UP, true), dialing = add_peer(DIALING, true),
+		 named = add_peer(NAMED, true);
+	struct fake_link *l = up(up_to);
+	struct fake_ask *a = call_peer(RV_PEER_METADATA, dialing);
+	unsigned heard = 0, asked = 0;
+
+	(void)state;
+	rv_peers_find(&mess->peers, named)->name[0] = 'x';
+	for (uint64_t i = 1; mess->peers.by_worker.nr < RV_PEERS_MAX; i++) {
+		struct rv_peer *p = rv_peers_get(&mess->peers, i);
+
+		assert_non_null(p);
+		if (i % 8)
+			assert_non_null(rv_route_of(mess, p));
+	}
+	for (uint64_t i = 0; i < 1000; i++) {
+		struct rv_peer *p = rv_messenger_peer(mess, RV_NEVER - 1 - i);
+
+		assert_non_null(p);
+		assert_int_equal(mess->peers.by_worker.nr, RV_PEERS_MAX);
+		p->name[0] = 'x';
+	}
+	for (uint64_t i = 1; i < RV_PEERS_MAX - 3; i++) {
+		heard += i % 8 == 0 && !rv_peers_find(&mess->peers, i);
+		asked += i % 8 != 0 && !rv_peers_find(&mess->peers, i);
+	}
+	assert_int_equal(heard, 1000); /* first those that were never asked for anything */
+	assert_int_equal(asked, 0);
+	/* Who is in use, or has a name, stays. */
+	while (rv_messenger_evict_peer(mess))
+		;
+	assert_int_equal(mess->peers.by_worker.nr, 3 + 1000);
+	assert_non_null(rv_peers_find(&mess->peers, up_to));
+	assert_non_null(rv_peers_find(&mess->peers, dialing));
+	assert_non_null(rv_peers_find(&mess->peers, named));
+	/* What was under way goes on, and once it is over there is nothing that keeps them. */
+	fake_link_connected(fake_carrier_link(&carrier, 1), -ECONNREFUSED);
+	assert_int_equal(call_outcome(a).rc, -EHOSTUNREACH);
+	fake_link_closed(l, -ECONNRESET);
+	assert_true(rv_messenger_evict_peer(mess) && rv_messenger_evict_peer(mess));
+	assert_false(rv_messenger_evict_peer(mess));
+	assert_int_equal(call_outcome(call_peer(RV_PEER_METADATA, up_to)).rc, -EHOSTUNREACH);
+}
+
+static void addresses_that_were_asked_once_make_room_for_others(void **state)
+{
+	char host[32];
+
+	(void)state;
+	for (unsigned i = 0; i < RV_PEERS_MAX; i++) {
+		snprintf(host, sizeof(host), "10.1.%u.%u", i >> 8, i & 255);
+		carrier.no_dial = i != 7;
+		connect_to(host, 0);
+	}
+	assert_int_equal(mess->unknown.nr, RV_PEERS_MAX);
+	for (unsigned i = 0; i < RV_PEERS_MAX + 3; i++)
+		assert_int_equal(rv_messenger_evict_unknown(mess), i < RV_PEERS_MAX - 1);
+	assert_int_equal(mess->unknown.nr, 1);
+	connect_to("10.2.0.1", 0);
+	assert_int_equal(mess->unknown.nr, 2);
+}
+
 static void stopping_fails_everything_that_waits_for_a_peer(void **state)
 {
 	uint64_t owner = add_peer(1, false);
@@ -881,6 +946,8 @@ int main(void)
 		MESSENGER(a_reference_to_a_peer_that_is_up_keeps_its_connection),
 		MESSENGER(a_reference_re_points_a_peer_that_is_not_where_it_was_looked_for),
 		MESSENGER(an_old_connections_hello_does_not_end_the_new_connection),
+		MESSENGER(a_full_table_of_peers_has_room_when_nothing_is_asked_of_some),
+		MESSENGER(addresses_that_were_asked_once_make_room_for_others),
 		MESSENGER(stopping_fails_everything_that_waits_for_a_peer),
 		MESSENGER(a_stopped_messenger_dials_nobody),
 	};

@@ -183,7 +183,7 @@ static int setup_in(void **state)
 	return 0;
 }
 
-static void request_many(const uint64_t *slot, unsigned nr, uint32_t room)
+static void request_many_on(struct fake_link *l, const uint64_t *slot, unsigned nr, uint32_t room)
 {
 	static uint16_t next;
 	struct rv_peer_many rq = {.nr = nr, .each = 1000};
@@ -196,13 +196,18 @@ static void request_many(const uint64_t *slot, unsigned nr, uint32_t room)
 		rq.one[i].local = slot[i];
 	rv_many_request_encode(&wr, &rq, room);
 	assert_false(wr.bad);
-	fake_link_frame(in, RV_FRAME_MESSAGE, head, n, body, wr.len);
+	fake_link_frame(l, RV_FRAME_MESSAGE, head, n, body, wr.len);
 	fake_engine_run(&w);
 }
 
-static struct fake_sent *take_answer(bool *error)
+static void request_many(const uint64_t *slot, unsigned nr, uint32_t room)
 {
-	struct fake_sent *s = fake_link_take(in);
+	request_many_on(in, slot, nr, room);
+}
+
+static struct fake_sent *take_answer_of(struct fake_link *l, bool *error)
+{
+	struct fake_sent *s = fake_link_take(l);
 	struct rv_response_header h;
 	uint64_t lease = 1;
 
@@ -214,6 +219,11 @@ static struct fake_sent *take_answer(bool *error)
 		assert_true(lease == 0);
 	}
 	return s;
+}
+
+static struct fake_sent *take_answer(bool *error)
+{
+	return take_answer_of(in, error);
 }
 
 static void a_request_is_answered_with_what_there_is(void **state)
@@ -243,27 +253,35 @@ static void a_request_is_answered_with_what_there_is(void **state)
 	assert_int_equal(rv_messenger_bytes_out(mess) - before, 100);
 }
 
-/* Eight that nobody reads; one more is told to come again, until one of them is gone. */
+/* Four by one connection, sixteen by all, that nobody reads; one more is told to come again, until one of them is gone. */
 static void so_many_answers_are_under_way_and_no_more(void **state)
 {
 	uint64_t slot = fake_stage(&w, 100, 7, true, 1000);
-	struct fake_sent *s[9];
+	struct fake_sent *s[5][5];
+	struct fake_link *l[5];
 	bool error;
 
 	(void)state;
-	for (unsigned i = 0; i < 9; i++) {
-		request_many(&slot, 1, 4096);
-		s[i] = take_answer(&error);
-		assert_int_equal(error, i == 8);
+	for (unsigned k = 0; k < 5; k++) {
+		l[k] = fake_link_accept(&carrier);
+		for (unsigned i = 0; i < 5; i++) {
+			request_many_on(l[k], &slot, 1, 4096);
+			s[k][i] = take_answer_of(l[k], &error);
+			assert_int_equal(error, i == 4 || k == 4);
+		}
 	}
-	assert_int_equal(rv_messenger_pending(mess), 8);
-	fake_sent_free(s[8]);
-	fake_sent_free(s[0]);
-	request_many(&slot, 1, 4096);
-	s[0] = take_answer(&error);
+	assert_int_equal(rv_messenger_pending(mess), 16);
+	fake_sent_free(s[0][0]);
+	for (unsigned k = 1; k < 3; k++) {
+		request_many_on(l[k], &slot, 1, 4096);
+		fake_sent_free(take_answer_of(l[k], &error));
+		assert_true(error);
+	}
+	request_many_on(l[0], &slot, 1, 4096);
+	s[0][0] = take_answer_of(l[0], &error);
 	assert_false(error);
-	for (unsigned i = 0; i < 8; i++)
-		fake_sent_free(s[i]);
+	for (unsigned i = 0; i < 25; i++)
+		fake_sent_free(s[i / 5][i % 5]);
 	assert_int_equal(rv_messenger_pending(mess), 0);
 }
 
