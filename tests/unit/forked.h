@@ -5,6 +5,7 @@
 #define RV_TESTS_UNIT_FORKED_H
 
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/types.h>
