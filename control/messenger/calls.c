@@ -90,7 +90,7 @@ static void release(struct rv_calls *t, struct rv_call *c)
 	free(c->body);
 	c->body = NULL;
 	if (c->route)
-		c->route->calls--;
+		c->route->holds--;
 	rv_list_del(&c->link);
 	c->state = RV_CALL_FREE;
 	rv_list_push(&t->free, &c->link);

@@ -51,8 +51,9 @@ static struct rv_peer *next(const struct rv_map64 *map, size_t *pos)
 bool rv_messenger_evict_peer(struct rv_messenger *m)
 {
 	struct rv_peer *routed = NULL;
+	size_t nr = m->stopped ? 0 : m->peers.by_worker.nr; /* no records go while all are walked */
 
-	for (size_t i = 0; i < 2 * m->peers.by_worker.nr; i++) {
+	for (size_t i = 0; i < 2 * nr; i++) {
 		struct rv_peer *p = next(&m->peers.by_worker, &m->evict_pos);
 
 		if (may_go(p) && !p->link && forget(m, p))
@@ -65,12 +66,14 @@ bool rv_messenger_evict_peer(struct rv_messenger *m)
 			return true;
 		routed = NULL;
 	}
-	return false;
+	return routed && forget(m, routed);
 }
 
 bool rv_messenger_evict_unknown(struct rv_messenger *m)
 {
-	for (size_t i = 0; i < 2 * m->unknown.nr; i++) {
+	size_t nr = m->stopped ? 0 : m->unknown.nr;
+
+	for (size_t i = 0; i < 2 * nr; i++) {
 		struct rv_peer *p = next(&m->unknown, &m->evict_unknown_pos);
 
 		if (!may_go(p))

@@ -57,7 +57,7 @@ struct rv_route {
 	struct rv_list waiting;  /* calls */
 	size_t answer_bytes;     /* of answers among them */
 	struct rv_list connects; /* struct rv_connect, waiting for the state */
-	unsigned calls, pulls;   /* that name this route, wherever they are */
+	unsigned holds;          /* of calls and pulls that name it, and of who is at work on it */
 	uint64_t retry_at_ns, backoff_ns;
 	struct rv_task retry; /* dials for those who connect, when the backoff is over */
 	uint64_t up_ns;       /* when it came up */

@@ -46,7 +46,7 @@ static void finish(struct rv_pull *p)
 	p->call->replied_ns = m->reactor->conf.clock();
 	rv_cell_reply(m->reactor->port, p->cell);
 	rv_list_del(&p->link);
-	p->route->pulls--;
+	p->route->holds--;
 	free(p);
 }
 
@@ -200,7 +200,7 @@ void rv_pull_start(struct rv_messenger *m, struct rv_route *r, struct rv_cell *c
 	}
 	p->m = m;
 	p->route = r;
-	r->pulls++;
+	r->holds++;
 	p->cell = cell;
 	p->call = call;
 	p->window = window;

@@ -60,7 +60,7 @@ struct rv_route *rv_route_of(struct rv_messenger *m, struct rv_peer *p)
 
 bool rv_route_is_idle(const struct rv_route *r)
 {
-	return r->state == RV_ROUTE_DOWN && !r->control && !r->bulk && !r->calls && !r->pulls &&
+	return r->state == RV_ROUTE_DOWN && !r->control && !r->bulk && !r->holds &&
 	       rv_list_empty(&r->waiting) && rv_list_empty(&r->connects);
 }
 
@@ -80,7 +80,7 @@ void rv_call_of_route(struct rv_call *c, struct rv_route *r)
 {
 	RV_CHECK(!c->route);
 	c->route = r;
-	r->calls++;
+	r->holds++;
 }
 
 void rv_route_why(const struct rv_route *r, int rc, char *out, size_t cap)
@@ -107,6 +107,7 @@ static void connects_finish(struct rv_messenger *m, struct rv_route *r, int rc)
 {
 	struct rv_list *it;
 
+	r->holds++; /* who is told may ask for another peer, and there must be room for that one */
 	while ((it = rv_list_pop(&r->connects))) {
 		struct connect_wait *w = RV_LIST_ENTRY(it, struct connect_wait, link);
 		char why[160];
@@ -123,12 +124,14 @@ static void connects_finish(struct rv_messenger *m, struct rv_route *r, int rc)
 		w->done(w->ctx, &res);
 		free(w);
 	}
+	r->holds--;
 }
 
 static void flush_waiting(struct rv_messenger *m, struct rv_route *r)
 {
 	struct rv_list now;
 
+	r->holds++;
 	rv_list_init(&now);
 	rv_list_splice(&now, &r->waiting);
 	while (!rv_list_empty(&now)) {
@@ -137,6 +140,7 @@ static void flush_waiting(struct rv_messenger *m, struct rv_route *r)
 		rv_list_del(&c->link);
 		rv_route_submit(m, r, c);
 	}
+	r->holds--;
 }
 
 static uint64_t doubled(uint64_t backoff_ns)
@@ -168,6 +172,7 @@ static void route_failed(struct rv_messenger *m, struct rv_route *r, int rc)
 	r->state = RV_ROUTE_DOWN;
 	r->no_bulk = false;
 	r->last_rc = rc;
+	r->holds++;
 	while (!rv_list_empty(&r->waiting)) {
 		struct rv_call *c = RV_LIST_ENTRY(r->waiting.next, struct rv_call, link);
 
@@ -175,6 +180,7 @@ static void route_failed(struct rv_messenger *m, struct rv_route *r, int rc)
 		rv_messenger_end_call(m, c, -EHOSTUNREACH);
 	}
 	connects_finish(m, r, -EHOSTUNREACH);
+	r->holds--;
 }
 
 /*
@@ -302,10 +308,12 @@ static void hello_answered(struct rv_call *c, const struct rv_call_answer *a)
 	r->last_rc = 0;
 	rv_log_debug("messenger: peer %" PRIu64 " at %s:%u is up%s", p->worker, p->host, p->port,
 		     r->other_owner ? " (another node answers there)" : "");
+	r->holds++;
 	connects_finish(m, r, 0);
 	flush_waiting(m, r);
 	if (!p->worker)
 		give_up_links(r); /* it was only asked who it is */
+	r->holds--;
 }
 
 static void say_hello(struct rv_messenger *m, struct rv_route *r)

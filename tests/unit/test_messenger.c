@@ -884,6 +884,30 @@ static void addresses_that_were_asked_once_make_room_for_others(void **state)
 	assert_int_equal(mess->unknown.nr, 2);
 }
 
+static void make_all_room(void *ctx, const struct rv_connect_result *r)
+{
+	while (rv_messenger_evict_peer(mess) || rv_messenger_evict_unknown(mess))
+		;
+	connected(ctx, r);
+}
+
+static void who_is_told_of_a_failure_may_need_room_for_another_peer(void **state)
+{
+	(void)state;
+	for (uint64_t expected = 0; expected < 2; expected++) {
+		connects.nr = 0;
+		for (unsigned i = 0; i < 2; i++)
+			rv_messenger_connect(mess, "192.0.2.7", 7000, expected, NULL,
+					     fake_now_ns + RV_SEC(3), make_all_room, &connects);
+		fake_link_connected(fake_carrier_link(&carrier, (unsigned)expected), -ECONNREFUSED);
+		assert_int_equal(connects.nr, 2);
+		assert_int_equal(connects.last.rc, -EHOSTUNREACH);
+		make_all_room(&connects, &connects.last);
+		assert_int_equal(mess->unknown.nr, 0);
+		assert_int_equal(mess->peers.by_worker.nr, 0);
+	}
+}
+
 static void stopping_fails_everything_that_waits_for_a_peer(void **state)
 {
 	uint64_t owner = add_peer(1, false);
@@ -948,6 +972,7 @@ int main(void)
 		MESSENGER(an_old_connections_hello_does_not_end_the_new_connection),
 		MESSENGER(a_full_table_of_peers_has_room_when_nothing_is_asked_of_some),
 		MESSENGER(addresses_that_were_asked_once_make_room_for_others),
+		MESSENGER(who_is_told_of_a_failure_may_need_room_for_another_peer),
 		MESSENGER(stopping_fails_everything_that_waits_for_a_peer),
 		MESSENGER(a_stopped_messenger_dials_nobody),
 	};
