@@ -336,7 +336,7 @@ void rv_client_aim(struct rv_call *call, const struct rv_ref *ref, const char *l
 	call->rq.local = ref->handle.local;
 	if (!literal)
 		return;
-	snprintf(call->rq.host, sizeof(call->rq.host), "%s", literal);
+	rv_client_text(call->rq.host, sizeof(call->rq.host), literal);
 	call->rq.port = ref->port;
 }
 

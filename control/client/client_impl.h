@@ -5,6 +5,7 @@
 #define RV_CONTROL_CLIENT_CLIENT_IMPL_H
 
 #include <stdatomic.h>
+#include <string.h>
 #include <sys/types.h>
 
 #include "control/client/ref.h"
@@ -47,6 +48,15 @@ struct rv_client {
 	pthread_t server;
 	bool serving;
 };
+
+/** As much of a text as there is room for: as snprintf("%s"), at the price of a copy. */
+static inline void rv_client_text(char *to, size_t cap, const char *text)
+{
+	size_t n = strnlen(text, cap - 1);
+
+	memcpy(to, text, n);
+	to[n] = '\0';
+}
 
 /* client.c */
 /** This process's id, without a system call: it is kept in a page that is empty in a child (MADV_WIPEONFORK). */

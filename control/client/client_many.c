@@ -6,8 +6,8 @@
 
 #include "dataplane/base/units.h"
 
-/* Gets under way at once. */
-#define MANY_WINDOW RV_LOCAL_MANY_MAX
+/* Gets under way at once: two full requests, so that the owner fills one while the other is on its way. */
+#define MANY_WINDOW (2 * RV_LOCAL_MANY_MAX)
 
 /** What rv_get_many() is about; refs is NULL when handles are given. */
 struct many {
@@ -19,10 +19,10 @@ struct many {
 	struct rv_call *call[MANY_WINDOW];
 };
 
-static struct rv_ref ref_at(const struct many *m, size_t i)
+static struct rv_handle handle_at(const struct many *m, size_t i)
 {
 	/* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): many_check(), for rv_client_fail() never returns 0 */
-	return m->refs ? m->refs[i] : rv_client_ref(m->handles[i]);
+	return m->refs ? m->refs[i].handle : m->handles[i];
 }
 
 static void many_failed(struct rv_result *res, int rc)
@@ -32,10 +32,23 @@ static void many_failed(struct rv_result *res, int rc)
 		 rv_last_error());
 }
 
-static bool same_place(const struct rv_ref *a, const struct rv_ref *b)
+static bool same_place(const struct many *m, size_t i, size_t k)
 {
-	return a->port == b->port && a->handle.worker == b->handle.worker &&
-	       strcmp(a->host, b->host) == 0;
+	return handle_at(m, i).worker == handle_at(m, k).worker &&
+	       (!m->refs || (m->refs[i].port == m->refs[k].port &&
+			     strcmp(m->refs[i].host, m->refs[k].host) == 0));
+}
+
+/* The same of another slot. */
+static struct rv_call *call_like(const struct rv_call *first, uint64_t local)
+{
+	struct rv_call *call = rv_client_call(first->op);
+
+	if (!call)
+		return NULL;
+	call->rq = first->rq;
+	call->rq.local = local;
+	return call;
 }
 
 /* The calls from @i on that go to one owner, at most @max. @return how many; if one could not be made it is the last */
@@ -43,32 +56,31 @@ static size_t make_calls(struct many *m, size_t i, size_t max, struct rv_result 
 {
 	char literal[RV_LITERALS][RV_LITERAL_MAX];
 	struct rv_local_req like = rv_client_get_like(m->opts);
-	struct rv_ref first = ref_at(m, i), ref = first;
-	int rc = rv_client_addresses(m->c, &first, literal);
+	struct rv_ref ref = m->refs ? m->refs[i] : rv_client_ref(m->handles[i]);
+	int rc = rv_client_addresses(m->c, &ref, literal);
+	struct rv_call *first = NULL, *call;
 	size_t nr = 0;
 
-	do {
-		size_t at = i + nr++;
-		struct rv_call *call = rc < 0 ? NULL
-					      : rv_client_call_at(RV_LOCAL_GET, &ref,
-								  rc ? literal[0] : NULL, &like);
-
-		m->call[at % MANY_WINDOW] = call;
-		if (!call) {
-			many_failed(&res[at], rc < 0 ? rc : -ENOMEM);
-			break;
-		}
-		call->rq.timeout_ns = rv_budget_left_ns(&m->b);
-		if (nr < max)
-			ref = ref_at(m, i + nr);
-	} while (nr < max && same_place(&first, &ref));
-	return nr;
+	if (rc >= 0)
+		first = rv_client_call_at(RV_LOCAL_GET, &ref, rc ? literal[0] : NULL, &like);
+	if (first)
+		first->rq.timeout_ns = rv_budget_left_ns(&m->b);
+	call = first;
+	for (;;) {
+		m->call[(i + nr) % MANY_WINDOW] = call;
+		if (!call)
+			many_failed(&res[i + nr], rc < 0 ? rc : -ENOMEM);
+		nr++;
+		if (!call || nr == max || !same_place(m, i, i + nr))
+			return nr;
+		call = call_like(first, handle_at(m, i + nr).local);
+	}
 }
 
-/* @return how many were begun: at least one, at most @max */
+/* @param max  at most RV_LOCAL_MANY_MAX  @return how many were begun: at least one, at most @max */
 static size_t many_start(struct many *m, size_t i, size_t max, struct rv_result *res)
 {
-	struct rv_call *calls[MANY_WINDOW];
+	struct rv_call *calls[RV_LOCAL_MANY_MAX];
 	size_t made = 0, nr = make_calls(m, i, m->c->takes_many ? max : 1, res);
 	int rc = 0;
 
@@ -90,7 +102,7 @@ static size_t many_start(struct many *m, size_t i, size_t max, struct rv_result 
 /* The owner's first address led nowhere: try them all, one after another. */
 static void many_again(struct many *m, size_t i, struct rv_result *res)
 {
-	struct rv_ref ref = ref_at(m, i);
+	struct rv_ref ref = m->refs[i];
 	struct rv_opts o = *m->opts;
 	struct rv_result r = {0};
 
@@ -133,11 +145,14 @@ static int get_many(struct many *m, size_t nr, struct rv_result *res)
 
 	m->b = rv_client_budget_of(m->c, m->opts);
 	for (size_t i = 0; i < nr; i++) {
-		/* A quarter of the window at a time: fewer messages, and the daemon always has some. */
-		if (sent <= i + MANY_WINDOW - MANY_WINDOW / 4)
+		/* Half of the window at a time: few messages, and the daemon always has some. */
+		if (sent <= i + MANY_WINDOW / 2)
 			while (sent < nr && sent < i + MANY_WINDOW)
-				sent += many_start(m, sent, rv_min_u64(nr, i + MANY_WINDOW) - sent,
-						   res);
+				sent += many_start(
+					m, sent,
+					rv_min_u64(RV_LOCAL_MANY_MAX,
+						   rv_min_u64(nr, i + MANY_WINDOW) - sent),
+					res);
 		many_finish(m, i, &res[i]);
 		if (res[i].rc && bad == nr)
 			bad = i;

@@ -14,7 +14,7 @@
 void rv_client_tell_how(const struct rv_local_rep *rep, struct rv_how *how)
 {
 	*how = (struct rv_how){.elapsed_ns = rep->elapsed_ns, .took = (enum rv_took)rep->path};
-	snprintf(how->path, sizeof(how->path), "%s", rep->path_name);
+	rv_client_text(how->path, sizeof(how->path), rep->path_name);
 }
 
 /* The daemon put the bytes where they were wanted: into a buffer of this session. */

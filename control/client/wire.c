@@ -349,14 +349,29 @@ static bool queue_frame(struct rv_wire *w, uint8_t op, const struct rv_local_req
 	return f != NULL;
 }
 
+/* @return whether other views have it still */
+static bool leave_token(struct rv_wire *w, uint64_t token)
+{
+	uintptr_t others;
+
+	pthread_mutex_lock(&w->lock);
+	others = (uintptr_t)rv_map64_get(&w->shared, token);
+	if (others > 1)
+		rv_map64_put(&w->shared, token,
+			     (void *)(others - 1)); /* there is room: it replaces */
+	else
+		rv_map64_del(&w->shared, token);
+	if (!others)
+		rv_map64_del(&w->tokens, token);
+	pthread_mutex_unlock(&w->lock);
+	return others != 0;
+}
+
 /* @param text  a literal: it is sent later, perhaps */
 static void post(struct rv_wire *w, uint8_t op, const struct rv_local_req *rq, const char *text)
 {
-	if (op == RV_LOCAL_FREE) {
-		pthread_mutex_lock(&w->lock);
-		rv_map64_del(&w->tokens, rq->token);
-		pthread_mutex_unlock(&w->lock);
-	}
+	if (op == RV_LOCAL_FREE && leave_token(w, rq->token))
+		return;
 	if (!queue_frame(w, op, rq, text))
 		send_frame(w, op, rq, text, strlen(text), rv_sat_add(rv_clock_ns(), POST_NS));
 }
@@ -496,15 +511,38 @@ static void deliver(struct rv_wire *w, struct rv_call *call, struct rv_rx_frame 
 	sweep(w);
 }
 
+/* All views of a reply have one token. @return 0, -EPROTO or -ENOMEM */
+static int share_token(struct rv_wire *w, const struct rv_rx_frame *f)
+{
+	struct rv_local_got got;
+	uint64_t token = 0;
+	uintptr_t nr = 0;
+
+	for (size_t off = 0; off < f->payload_len; off += sizeof(got)) {
+		memcpy(&got, f->payload + off, sizeof(got));
+		if (!got.token || !rv_map64_get(&w->calls, got.id))
+			continue;
+		if (token && got.token != token)
+			return -EPROTO;
+		token = got.token;
+		nr++;
+	}
+	return nr > 1 ? rv_map64_put(&w->shared, token, (void *)(nr - 1)) : 0;
+}
+
 /* What several GETs got together: each has its reply, as it would have come alone. Under the lock. */
 static int deliver_many(struct rv_wire *w, struct rv_rx_frame *f)
 {
 	struct rv_rx_frame one = {.op = RV_LOCAL_GET | RV_LOCAL_REPLY, .rep = f->rep, .fd = f->fd};
 	struct rv_local_got got;
 	struct rv_call *call;
+	int rc;
 
 	if (f->rep.rc || !f->payload_len || f->payload_len % sizeof(got))
 		return -EPROTO;
+	rc = share_token(w, f);
+	if (rc)
+		return rc;
 	for (size_t off = 0; off < f->payload_len; off += sizeof(got)) {
 		memcpy(&got, f->payload + off, sizeof(got));
 		one.rep.id = got.id;
@@ -807,6 +845,7 @@ static void give_all_back(struct rv_wire *w)
 			break;
 	}
 	rv_map64_fini(&w->tokens);
+	rv_map64_fini(&w->shared);
 	rv_tx_drain(&w->tx, deadline_ns);
 }
 

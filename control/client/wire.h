@@ -76,6 +76,7 @@ struct rv_wire {
 	struct rv_arena_map arenas;
 	struct rv_list undo;     /* calls given up whose reply came */
 	struct rv_map64 tokens;  /* buffers and views that were not given back */
+	struct rv_map64 shared;  /* those of them that several views have: how many */
 	struct rv_list requests; /* struct rv_wire_request, oldest first */
 	struct rv_call *server;  /* stands for the thread that serves them; NULL: there is none */
 	bool server_stop;

@@ -50,11 +50,10 @@ static void refuse_one(const struct many *m, uint32_t i, int rc, const char *tex
 	rv_session_refuse(m->p->s, &rq, RV_LOCAL_GET, rc, "%s", *text ? text : rv_err_name(rc));
 }
 
-/* A hold that the engine took for a payload becomes the client's. @return its token, 0: there is no room for it */
-static uint64_t keep(struct session *s, const struct rv_msg_get_many *g,
-		     const struct rv_peer_one *one)
+/* The engine's hold for all that came becomes the client's. @return its token, 0: there is no room for it */
+static uint64_t keep(struct session *s, const struct rv_msg_get_many *g)
 {
-	struct buffer *b = s->open ? rv_buffer_add(s, g->engine, g->block, one->len) : NULL;
+	struct buffer *b = s->open ? rv_buffer_add(s, g->engine, g->block, g->block->len) : NULL;
 
 	if (!b) {
 		rv_local_drop_block(s->local, g->engine, g->block);
@@ -73,7 +72,7 @@ static void show_nothing(struct many *m, const struct rv_local_got *got, size_t 
 		struct rv_local_req rq = {.id = got[i].id};
 		struct buffer *b = got[i].token ? rv_map64_get(&s->buffers, got[i].token) : NULL;
 
-		if (b)
+		if (b) /* the first of them has it */
 			rv_buffer_free(s, b, true);
 		rv_session_refuse(s, &rq, RV_LOCAL_GET, -EMFILE, RV_SESSION_NO_FD);
 	}
@@ -110,32 +109,27 @@ static void show(struct many *m, const struct rv_msg_get_many *g, const struct r
 static void answer(struct many *m, const struct rv_msg_get_many *g)
 {
 	struct rv_local_got got[RV_PEER_MANY_MAX];
-	bool any = false;
+	uint64_t token = g->block ? keep(m->p->s, g) : 0;
 	size_t nr = 0;
 
 	for (uint32_t i = 0; i < m->peer.nr; i++) {
 		const struct rv_peer_one *one = &m->peer.one[i];
-		uint64_t token = 0;
 
 		if (one->rc)
 			continue;
-		if (one->len)
-			token = keep(m->p->s, g, one);
 		if (one->len && !token) {
 			refuse_one(m, i, -ENOMEM, "");
 			continue;
 		}
-		any |= token != 0;
 		got[nr++] = (struct rv_local_got){
 			.id = m->id[i],
-			.token = token,
-			.off = token ? g->block->off + one->off
-				     : 0, /* without one it may be gone */
+			.token = one->len ? token : 0,
+			.off = one->len ? g->block->off + one->off : 0,
 			.len = one->len,
 		};
 	}
 	if (nr)
-		show(m, g, got, nr, any);
+		show(m, g, got, nr, token != 0);
 	for (uint32_t i = 0; i < m->peer.nr; i++) {
 		int rc = m->peer.one[i].rc;
 

@@ -117,7 +117,7 @@ enum rv_local_admin {
  * GET_MANY: the client takes replies of this operation, too: one for all that came together, in one arena. Its payload
  * is struct rv_local_got[]. Those it does not name are answered by a GET's reply each, as ever.
  */
-#define RV_LOCAL_TOGETHER     16u
+#define RV_LOCAL_TOGETHER     32u
 
 /** One of RV_LOCAL_GET_MANY; at most so many. */
 struct rv_local_one {
@@ -128,7 +128,8 @@ struct rv_local_one {
 /** A GET that succeeded; the rest of its reply is the header's, but for token, off and len. */
 struct rv_local_got {
 	uint64_t id;
-	uint64_t token; /* 0: it is empty, there is nothing to give back */
+	/* The same for all of a reply, and given back when none of them is used any more. 0: it is empty */
+	uint64_t token;
 	uint64_t off, len;
 };
 #define RV_LOCAL_MANY_MAX 128u

@@ -75,7 +75,7 @@ static void take_one(struct rv_engine *e, struct rv_msg_get_many *m, struct rv_p
 	rv_counter_add(&e->stats.get_bytes[RV_PATH_CHUNKED], one->len);
 }
 
-/* Each that is not empty has a hold of its own. */
+/* They have one hold together, if any is not empty. */
 static void take_all(struct rv_engine *e, struct rv_msg_get_many *m)
 {
 	uint64_t used = 0, along = 0, bytes = 0;
@@ -100,8 +100,6 @@ static void take_all(struct rv_engine *e, struct rv_msg_get_many *m)
 	}
 	e->many_each = (uint32_t)(bytes / along);
 	fit_block(e, m, used);
-	while (--along)
-		rv_block_hold(m->block);
 }
 
 static void refuse(struct rv_port *p, struct rv_cell *c, int rc, const char *text)

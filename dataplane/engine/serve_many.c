@@ -8,46 +8,44 @@
 #include "dataplane/base/probe.h"
 #include "dataplane/base/units.h"
 #include "dataplane/engine/serve_impl.h"
-#include "dataplane/mem/region.h"
+#include "dataplane/mem/pieces.h"
 
-/* Clients may write it at any time: then the kernel does the copying. */
-static int copy_payload(const struct rv_slot *slot, uint8_t *dst)
-{
-	const struct rv_block *b = slot->block;
+/* What goes along: each has its place in the answer. */
+struct along {
+	struct rv_slot *slot[RV_PEER_MANY_MAX];
+	struct rv_peer_one *one[RV_PEER_MANY_MAX];
+	struct rv_piece piece[RV_PEER_MANY_MAX];
+	size_t nr;
+};
 
-	if (b->arena->region || b->arena->cls.kind == RV_ARENA_SESSION)
-		return rv_block_read(b, 0, dst, slot->len);
-	memcpy(dst, rv_block_ptr(b), slot->len);
-	return 0;
-}
-
-/* @return whether it is in the buffer now, at @at */
-static bool put_payload(const struct rv_slot *slot, struct rv_msg_serve_many *m, uint64_t at)
-{
-	if (!slot->len)
-		return true;
-	if (at > m->cap || slot->len > m->cap - at || copy_payload(slot, m->buf + at))
-		return false;
-	memset(m->buf + m->used, 0, at - m->used); /* what was here is another answer's */
-	m->used = (uint32_t)(at + slot->len);
-	return true;
-}
-
-static void serve_one(struct rv_engine *e, struct rv_msg_serve_many *m, struct rv_peer_one *one)
+static void place_one(struct rv_engine *e, struct rv_msg_serve_many *m, struct rv_peer_one *one,
+		      struct along *a)
 {
 	struct rv_slot *slot = rv_slot_find(&e->store, one->local);
 	uint64_t at = rv_align_up(m->used, RV_MANY_ALIGN);
-	enum rv_path_reason why;
 
 	if (!slot || slot->len > rv_min_u64(m->many->each, e->conf.bytes_max) ||
-	    !put_payload(slot, m, at))
+	    (slot->len && (at > m->cap || slot->len > m->cap - at)))
 		return;
-	why = rv_serve_without_offer(e, slot);
+	a->slot[a->nr] = slot;
+	a->one[a->nr] = one;
+	a->piece[a->nr++] = (struct rv_piece){slot->block, m->buf + at, slot->len, 0};
+	one->off = slot->len ? (uint32_t)at : 0;
+	one->len = (uint32_t)slot->len;
+	if (!slot->len)
+		return;
+	memset(m->buf + m->used, 0, at - m->used); /* what was here is another answer's */
+	m->used = (uint32_t)(at + slot->len);
+}
+
+static void tell_one(struct rv_engine *e, const struct rv_msg_serve_many *m, struct rv_slot *slot,
+		     struct rv_peer_one *one)
+{
+	enum rv_path_reason why = rv_serve_without_offer(e, slot);
+
 	rv_counter_add(&e->stats.path[why], 1);
 	rv_probe_acquire(slot->rec.id, m->worker, (int)why, 0);
 	one->rc = 0;
-	one->off = slot->len ? (uint32_t)at : 0;
-	one->len = (uint32_t)slot->len;
 	one->has_xxh3 = slot->has_xxh3;
 	one->xxh3 = slot->xxh3;
 }
@@ -56,12 +54,21 @@ void rv_engine_run_serve_many(struct rv_port *p, struct rv_cell *c)
 {
 	struct rv_msg_serve_many *m = (void *)c->body;
 	struct rv_engine *e = m->engine;
+	struct along a;
 
+	a.nr = 0;
 	for (uint32_t i = 0; i < m->many->nr; i++) {
 		struct rv_peer_one *one = &m->many->one[i];
 
 		if (one->rc == -EAGAIN && rv_engine_of(e->conf.set, one->local) == e)
-			serve_one(e, m, one);
+			place_one(e, m, one, &a);
+	}
+	rv_pieces_read(a.piece, a.nr);
+	for (size_t i = 0; i < a.nr; i++) {
+		if (a.piece[i].rc)
+			memset(a.piece[i].dst, 0, a.piece[i].len);
+		else
+			tell_one(e, m, a.slot[i], a.one[i]);
 	}
 	rv_cell_reply(p, c);
 }
