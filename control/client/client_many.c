@@ -7,7 +7,7 @@
 #include "dataplane/base/units.h"
 
 /* Gets under way at once: two full requests, so that the owner fills one while the other is on its way. */
-#define MANY_WINDOW (2 * RV_LOCAL_MANY_MAX)
+#define MANY_WINDOW ((size_t)2 * RV_LOCAL_MANY_MAX)
 
 /** What rv_get_many() is about; refs is NULL when handles are given. */
 struct many {
@@ -39,42 +39,47 @@ static bool same_place(const struct many *m, size_t i, size_t k)
 			     strcmp(m->refs[i].host, m->refs[k].host) == 0));
 }
 
-/* The same of another slot. */
-static struct rv_call *call_like(const struct rv_call *first, uint64_t local)
+/* Calls like @first, of the slots from @i on. @return how many: all, or none without memory */
+static size_t calls_like(struct many *m, const struct rv_call *first, size_t i, size_t nr)
 {
-	struct rv_call *call = rv_client_call(first->op);
+	struct rv_call_group *g = rv_call_group_new(&m->c->wire, first, nr);
 
-	if (!call)
-		return NULL;
-	call->rq = first->rq;
-	call->rq.local = local;
-	return call;
+	if (!g) {
+		rv_client_no_memory();
+		return 0;
+	}
+	for (size_t k = 0; k < nr; k++) {
+		g->call[k].rq.local = handle_at(m, i + k).local;
+		m->call[(i + k) % MANY_WINDOW] = &g->call[k];
+	}
+	return nr;
 }
 
-/* The calls from @i on that go to one owner, at most @max. @return how many; if one could not be made it is the last */
+/* The calls from @i on that go to one owner, at most @max. @return how many; if they could not be made, one that is NULL */
 static size_t make_calls(struct many *m, size_t i, size_t max, struct rv_result *res)
 {
 	char literal[RV_LITERALS][RV_LITERAL_MAX];
 	struct rv_local_req like = rv_client_get_like(m->opts);
 	struct rv_ref ref = m->refs ? m->refs[i] : rv_client_ref(m->handles[i]);
 	int rc = rv_client_addresses(m->c, &ref, literal);
-	struct rv_call *first = NULL, *call;
-	size_t nr = 0;
+	struct rv_call *first = NULL;
+	size_t nr = 1;
 
 	if (rc >= 0)
 		first = rv_client_call_at(RV_LOCAL_GET, &ref, rc ? literal[0] : NULL, &like);
-	if (first)
+	if (first) {
 		first->rq.timeout_ns = rv_budget_left_ns(&m->b);
-	call = first;
-	for (;;) {
-		m->call[(i + nr) % MANY_WINDOW] = call;
-		if (!call)
-			many_failed(&res[i + nr], rc < 0 ? rc : -ENOMEM);
-		nr++;
-		if (!call || nr == max || !same_place(m, i, i + nr))
-			return nr;
-		call = call_like(first, handle_at(m, i + nr).local);
+		while (nr < max && same_place(m, i, i + nr))
+			nr++;
+		nr = calls_like(m, first, i, nr);
+		rv_call_free(first);
 	}
+	if (!first || !nr) {
+		many_failed(&res[i], rc < 0 ? rc : -ENOMEM);
+		m->call[i % MANY_WINDOW] = NULL;
+		nr = 1;
+	}
+	return nr;
 }
 
 /* @param max  at most RV_LOCAL_MANY_MAX  @return how many were begun: at least one, at most @max */

@@ -24,14 +24,14 @@ static const char text_closed[] = "the daemon closed the connection";
 
 /* Calls. */
 
-struct rv_call *rv_call_new(uint8_t op)
+/* Larger groups are kept. */
+#define GROUP_SMALL 16u
+
+/* The rest is the caller's to set. */
+static void call_init(struct rv_call *call)
 {
-	struct rv_call *call = calloc(1, sizeof(*call));
 	pthread_condattr_t attr;
 
-	if (!call)
-		return NULL;
-	call->op = op;
 	rv_list_init(&call->link);
 	rv_list_init(&call->waiting);
 	rv_list_init(&call->naming);
@@ -39,16 +39,77 @@ struct rv_call *rv_call_new(uint8_t op)
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&call->changed, &attr);
 	pthread_condattr_destroy(&attr);
+}
+
+struct rv_call *rv_call_new(uint8_t op)
+{
+	struct rv_call *call = calloc(1, sizeof(*call));
+
+	if (!call)
+		return NULL;
+	call->op = op;
+	call_init(call);
 	return call;
+}
+
+/* Of as many calls or more. Acquire and release: who takes it sees what its last calls left. */
+static struct rv_call_group *take_group(struct rv_wire *w, size_t nr)
+{
+	size_t room = nr > GROUP_SMALL ? RV_LOCAL_MANY_MAX : nr;
+	struct rv_call_group *g = NULL;
+
+	for (size_t i = 0; nr > GROUP_SMALL && !g && i < RV_ARRAY_NR(w->spare); i++)
+		g = atomic_exchange_explicit(&w->spare[i], NULL, memory_order_acquire);
+	if (!g)
+		g = malloc(sizeof(*g) + room * sizeof(g->call[0]));
+	if (g)
+		g->wire = nr > GROUP_SMALL ? w : NULL;
+	return g;
+}
+
+static void give_group(struct rv_call_group *g)
+{
+	struct rv_wire *w = g->wire;
+
+	for (size_t i = 0; w && g && i < RV_ARRAY_NR(w->spare); i++)
+		g = atomic_exchange_explicit(&w->spare[i], g, memory_order_acq_rel);
+	free(g);
+}
+
+struct rv_call_group *rv_call_group_new(struct rv_wire *w, const struct rv_call *first, size_t nr)
+{
+	struct rv_call_group *g = take_group(w, nr);
+
+	if (!g)
+		return NULL;
+	atomic_init(&g->live, nr);
+	for (size_t i = 0; i < nr; i++) {
+		struct rv_call *call = &g->call[i];
+
+		/* All but the text, which is only looked at once it was set. */
+		memset(call, 0, offsetof(struct rv_call, text));
+		call->text[0] = '\0';
+		call->group = g;
+		call->op = first->op;
+		call->rq = first->rq;
+		call_init(call);
+	}
+	return g;
 }
 
 void rv_call_free(struct rv_call *call)
 {
+	struct rv_call_group *g = call ? call->group : NULL;
+
 	if (!call)
 		return;
 	pthread_cond_destroy(&call->changed);
 	free(call->payload);
-	free(call);
+	if (!g)
+		free(call);
+	/* acq_rel: what others did with theirs is over when the memory goes. */
+	else if (atomic_fetch_sub_explicit(&g->live, 1, memory_order_acq_rel) == 1)
+		give_group(g);
 }
 
 static void set_text(char out[RV_WIRE_TEXT], const char *text)
@@ -228,13 +289,10 @@ void rv_wire_explain(struct rv_wire *w, struct rv_call *call, int rc)
 	pthread_mutex_unlock(&w->lock);
 }
 
-/* The reply may come before the send returns, so the call is known first. */
-int rv_wire_enter(struct rv_wire *w, struct rv_call *call)
+static int enter(struct rv_wire *w, struct rv_call *call)
 {
-	int rc;
+	int rc = w->dead;
 
-	pthread_mutex_lock(&w->lock);
-	rc = w->dead;
 	call->rq.id = ++w->last_id;
 	if (!rc)
 		rc = rv_map64_put(&w->calls, call->rq.id, call);
@@ -245,6 +303,16 @@ int rv_wire_enter(struct rv_wire *w, struct rv_call *call)
 		w->async_nr += call->async;
 		call->sent = true;
 	}
+	return rc;
+}
+
+/* The reply may come before the send returns, so the call is known first. */
+int rv_wire_enter(struct rv_wire *w, struct rv_call *call)
+{
+	int rc;
+
+	pthread_mutex_lock(&w->lock);
+	rc = enter(w, call);
 	pthread_mutex_unlock(&w->lock);
 	return rc;
 }
@@ -290,12 +358,14 @@ int rv_wire_send_many(struct rv_wire *w, struct rv_call *const *calls, size_t nr
 	size_t known = 0;
 	int rc = 0;
 
+	pthread_mutex_lock(&w->lock);
 	for (; known < nr && !rc; known++) {
 		struct rv_call *c = calls[known];
 
-		rc = rv_wire_enter(w, c);
+		rc = enter(w, c);
 		one[known] = (struct rv_local_one){c->rq.id, c->rq.worker, c->rq.local};
 	}
+	pthread_mutex_unlock(&w->lock);
 	rq = calls[0]->rq;
 	rq.flags |= RV_LOCAL_TOGETHER;
 	if (!rc)
@@ -520,7 +590,7 @@ static int share_token(struct rv_wire *w, const struct rv_rx_frame *f)
 
 	for (size_t off = 0; off < f->payload_len; off += sizeof(got)) {
 		memcpy(&got, f->payload + off, sizeof(got));
-		if (!got.token || !rv_map64_get(&w->calls, got.id))
+		if (!got.token)
 			continue;
 		if (token && got.token != token)
 			return -EPROTO;
@@ -869,6 +939,8 @@ void rv_wire_fini(struct rv_wire *w)
 	rv_list_splice(&w->undo, &w->ready);
 	while ((it = rv_list_pop(&w->undo)))
 		rv_call_free(RV_LIST_ENTRY(it, struct rv_call, link));
+	for (size_t i = 0; i < RV_ARRAY_NR(w->spare); i++)
+		free(atomic_load_explicit(&w->spare[i], memory_order_acquire));
 	rv_map64_fini(&w->calls);
 	rv_rx_fini(&w->rx);
 	rv_tx_fini(&w->tx);

@@ -18,6 +18,7 @@
 #define RV_CONTROL_CLIENT_WIRE_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -50,6 +51,15 @@ struct rv_call {
 	char *payload;          /* terminated; NULL when empty */
 	size_t payload_len;
 	char text[RV_WIRE_TEXT]; /* why rc is not 0 */
+
+	struct rv_call_group *group; /* whose memory it is; NULL: its own */
+};
+
+/** Calls in one piece of memory, which goes with the last of them. */
+struct rv_call_group {
+	struct rv_wire *wire; /* which keeps it for the next ones; NULL: it is a small one */
+	_Atomic size_t live;
+	struct rv_call call[];
 };
 
 /** A request to a handler this program serves. */
@@ -89,6 +99,9 @@ struct rv_wire {
 	bool turning; /* rv_progress() reads, and looks at `ready` when it has: nobody need wake it */
 
 	struct rv_rx rx; /* the reading thread's */
+
+	/* Memory for whole groups, which the heap would give back to the system and take anew each time. */
+	_Atomic(struct rv_call_group *) spare[2];
 };
 
 /** @owns takes over @fd */
@@ -99,6 +112,14 @@ void rv_wire_fini(struct rv_wire *w);
 
 /** A request of operation @op, zeroed. @return NULL without memory */
 struct rv_call *rv_call_new(uint8_t op);
+
+/**
+ * Requests that are like @first, which is left as it is. Each is given back by itself: rv_call_free(), rv_wire_give_up().
+ *
+ * @param nr  1 to RV_LOCAL_MANY_MAX
+ * @return NULL without memory
+ */
+struct rv_call_group *rv_call_group_new(struct rv_wire *w, const struct rv_call *first, size_t nr);
 void rv_call_free(struct rv_call *call);
 
 /**

@@ -5,8 +5,6 @@
  *                                              '--failed--> and then the lease, of which nobody has learned
  */
 #include <errno.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "control/messenger/inbound_impl.h"
@@ -74,15 +72,14 @@ static void sent(void *ctx, int rc)
 
 static int send(struct bytes_send *s, const struct request *rq, const struct rv_msg_acquire *a)
 {
-	char lease[24], xxh3[24];
-	struct rv_header_pair pair[2] = {{RV_HEADER_LEASE, lease, 0}, {RV_HEADER_XXH3, xxh3, 0}};
+	char lease[RV_HEADER_DIGITS], xxh3[RV_HEADER_DIGITS];
+	struct rv_header_pair pair[2] = {rv_header_number(RV_HEADER_LEASE, lease, a->lease_id),
+					 rv_header_number(RV_HEADER_XXH3, xxh3, a->xxh3)};
 	const void *bytes = NULL;
 	int rc = a->block ? rv_sendable_bytes(a->block, 0, s->len, &bytes, &s->copy) : 0;
 
 	if (rc)
 		return rc;
-	pair[0].val_len = (size_t)snprintf(lease, sizeof(lease), "%" PRIu64, a->lease_id);
-	pair[1].val_len = (size_t)snprintf(xxh3, sizeof(xxh3), "%" PRIu64, a->xxh3);
 	return rv_answer_with_headers(rq->link, &rq->id, pair, a->has_xxh3 ? 2 : 1, bytes, s->len,
 				      sent, s);
 }

@@ -3,20 +3,30 @@
 #include <msgpack/pack.h>
 
 #include "control/frame/frame.h"
+#include "control/json/json.h"
 #include "control/messenger/mp_read.h"
 #include "dataplane/base/err.h"
 
-int rv_headers_find(const uint8_t *buf, size_t len, const char *key, const char **val,
-		    size_t *val_len)
+static void note(struct rv_header_pair *want, size_t nr, const char *key, size_t key_len,
+		 const char *val, size_t val_len)
+{
+	for (size_t i = 0; i < nr; i++) {
+		if (strlen(want[i].key) == key_len && memcmp(want[i].key, key, key_len) == 0) {
+			want[i].val = val;
+			want[i].val_len = val_len;
+		}
+	}
+}
+
+int rv_headers_find_each(const uint8_t *buf, size_t len, struct rv_header_pair *want, size_t nr)
 {
 	struct rv_cursor c = rv_cursor(buf, len);
-	size_t key_len = strlen(key);
-	const char *found = NULL;
-	size_t found_len = 0;
 	struct rv_mp map;
 
+	for (size_t i = 0; i < nr; i++)
+		want[i].val = NULL;
 	if (len == 0)
-		return -ENOENT;
+		return 0;
 	map = rv_mp_take(&c);
 	if (map.kind != RV_MP_MAP)
 		return -EPROTO;
@@ -26,25 +36,29 @@ int rv_headers_find(const uint8_t *buf, size_t len, const char *key, const char 
 
 		if (!rv_mp_take_text(&c, &k, &k_len) || !rv_mp_take_text(&c, &v, &v_len))
 			return -EPROTO;
-		if (k_len == key_len && memcmp(k, key, key_len) == 0) {
-			found = v;
-			found_len = v_len;
-		}
+		note(want, nr, k, k_len, v, v_len);
 	}
-	if (!found)
-		return -ENOENT;
-	*val = found;
-	*val_len = found_len;
+	return 0;
+}
+
+int rv_headers_find(const uint8_t *buf, size_t len, const char *key, const char **val,
+		    size_t *val_len)
+{
+	struct rv_header_pair want = {.key = key};
+	int rc = rv_headers_find_each(buf, len, &want, 1);
+
+	if (!rc && !want.val)
+		rc = -ENOENT;
+	if (rc)
+		return rc;
+	*val = want.val;
+	*val_len = want.val_len;
 	return 0;
 }
 
 int rv_headers_check(const uint8_t *buf, size_t len)
 {
-	const char *val;
-	size_t val_len;
-	int rc = rv_headers_find(buf, len, "", &val, &val_len);
-
-	return rc == -ENOENT ? 0 : rc;
+	return rv_headers_find_each(buf, len, NULL, 0);
 }
 
 int rv_headers_find_staged(const uint8_t *buf, size_t len, struct rv_handle *out)
@@ -56,23 +70,36 @@ int rv_headers_find_staged(const uint8_t *buf, size_t len, struct rv_handle *out
 	return rc ? rc : rv_handle_parse_text(val, val_len, out);
 }
 
-bool rv_headers_find_u64(const uint8_t *buf, size_t len, const char *key, uint64_t *out)
+bool rv_header_u64(const struct rv_header_pair *p, uint64_t *out)
 {
 	uint64_t n = 0;
-	const char *val;
-	size_t val_len;
 
-	if (rv_headers_find(buf, len, key, &val, &val_len) || !val_len)
+	if (!p->val || !p->val_len)
 		return false;
-	for (size_t i = 0; i < val_len; i++) {
-		if (val[i] < '0' || val[i] > '9')
+	for (size_t i = 0; i < p->val_len; i++) {
+		if (p->val[i] < '0' || p->val[i] > '9')
 			return false;
 		if (__builtin_mul_overflow(n, 10u, &n) ||
-		    __builtin_add_overflow(n, (uint64_t)(val[i] - '0'), &n))
+		    __builtin_add_overflow(n, (uint64_t)(p->val[i] - '0'), &n))
 			return false;
 	}
 	*out = n;
 	return true;
+}
+
+bool rv_headers_find_u64(const uint8_t *buf, size_t len, const char *key, uint64_t *out)
+{
+	struct rv_header_pair want = {.key = key};
+
+	return !rv_headers_find_each(buf, len, &want, 1) && rv_header_u64(&want, out);
+}
+
+struct rv_header_pair rv_header_number(const char *key, char text[RV_HEADER_DIGITS], uint64_t n)
+{
+	struct rv_writer w = rv_writer(text, RV_HEADER_DIGITS);
+
+	rv_json_put_u64(&w, n);
+	return (struct rv_header_pair){key, text, w.len};
 }
 
 bool rv_headers_find_ms(const uint8_t *buf, size_t len, const char *key, uint64_t *ms)

@@ -33,6 +33,15 @@
 /** Longest value that a sender may put in. */
 #define RV_HEADER_VALUE_MAX 1024u
 
+struct rv_header_pair {
+	const char *key;
+	const char *val; /* UTF-8, not terminated */
+	size_t val_len;
+};
+
+/** Room for any number. */
+#define RV_HEADER_DIGITS 20u
+
 /** Is this a map of text to text? @return 0, or -EPROTO: drop the message */
 int rv_headers_check(const uint8_t *buf, size_t len);
 
@@ -45,6 +54,19 @@ int rv_headers_check(const uint8_t *buf, size_t len);
 int rv_headers_find(const uint8_t *buf, size_t len, const char *key, const char **val,
 		    size_t *val_len);
 
+/**
+ * The same for several keys at once: @want names them, and what is not there has no value then.
+ *
+ * @return 0; -EPROTO for a map that rv_headers_check() refuses
+ */
+int rv_headers_find_each(const uint8_t *buf, size_t len, struct rv_header_pair *want, size_t nr);
+
+/** What was found, as a number. @return false when absent, empty, over 2^64 - 1 or not a plain decimal */
+bool rv_header_u64(const struct rv_header_pair *p, uint64_t *n);
+
+/** A number to be written. @param text  where its digits go, borrowed by the pair */
+struct rv_header_pair rv_header_number(const char *key, char text[RV_HEADER_DIGITS], uint64_t n);
+
 /** The handle of a staged payload. @return 0; -ENOENT; -EPROTO; -EINVAL or -ERANGE: not a handle */
 int rv_headers_find_staged(const uint8_t *buf, size_t len, struct rv_handle *out);
 
@@ -53,12 +75,6 @@ bool rv_headers_find_u64(const uint8_t *buf, size_t len, const char *key, uint64
 
 /** Milliseconds. @return false when absent, empty, 0, over 2^64 - 1 or not a plain decimal */
 bool rv_headers_find_ms(const uint8_t *buf, size_t len, const char *key, uint64_t *ms);
-
-struct rv_header_pair {
-	const char *key;
-	const char *val; /* UTF-8, not terminated */
-	size_t val_len;
-};
 
 /**
  * Write a map of @nr pairs, in their order.

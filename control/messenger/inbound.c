@@ -653,7 +653,10 @@ void rv_inbound_message(struct rv_messenger *m, struct rv_mlink *l, const struct
 	const struct handler *hd;
 	struct rv_served *sv;
 	struct request rq;
-	struct rv_handle staged;
+	struct rv_header_pair want[] = {{.key = RV_HEADER_STAGED},
+					{.key = RV_HEADER_LEASE_MS},
+					{.key = RV_HEADER_BYTES},
+					{.key = RV_HEADER_ENDS}};
 
 	if (rv_request_header_decode(f->header, f->header_len, &h) ||
 	    rv_headers_check(h.headers, h.headers_len))
@@ -682,14 +685,15 @@ void rv_inbound_message(struct rv_messenger *m, struct rv_mlink *l, const struct
 		no_such_handler(l, &h, "Handler '%.*s' not found");
 		return;
 	}
-	if (rv_headers_find_staged(h.headers, h.headers_len, &staged) != -ENOENT) {
+	if (rv_headers_find_each(h.headers, h.headers_len, want, RV_ARRAY_NR(want)) ||
+	    want[0].val) {
 		/* A body of a built-in handler is never as long as a staged payload. */
 		no_such_handler(l, &h, "Failed to resolve large payload: not taken by '%.*s'");
 		return;
 	}
-	rv_headers_find_ms(h.headers, h.headers_len, RV_HEADER_LEASE_MS, &rq.lease_ms);
-	rv_headers_find_u64(h.headers, h.headers_len, RV_HEADER_BYTES, &rq.bytes_max);
-	rv_headers_find_u64(h.headers, h.headers_len, RV_HEADER_ENDS, &rq.ends);
+	rv_header_u64(&want[1], &rq.lease_ms);
+	rv_header_u64(&want[2], &rq.bytes_max);
+	rv_header_u64(&want[3], &rq.ends);
 	hd->run(m, &rq, f->payload, f->payload_len);
 }
 

@@ -39,25 +39,20 @@ static int encode_handle(struct rv_call *c, struct rv_request_header *h, struct 
 	return set_handler(h, RV_CALL_UNARY, pc->op == RV_PEER_REF ? "_rv_ref" : "_rv_metadata");
 }
 
-static struct rv_header_pair number(const char *key, char text[24], uint64_t n)
-{
-	return (struct rv_header_pair){key, text, (size_t)snprintf(text, 24, "%" PRIu64, n)};
-}
-
 /* @param bytes  the payload may come along */
 static void put_headers(struct rv_call *c, const struct rv_peer_call *pc, bool bytes)
 {
-	char most[24], lease_ms[24];
+	char most[RV_HEADER_DIGITS], lease_ms[RV_HEADER_DIGITS];
 	struct rv_header_pair pair[3];
 	struct rv_writer w = rv_writer(c->headers, sizeof(c->headers));
 	size_t nr = 0;
 
 	if (bytes)
-		pair[nr++] = number(RV_HEADER_BYTES, most, pc->bytes_max);
+		pair[nr++] = rv_header_number(RV_HEADER_BYTES, most, pc->bytes_max);
 	if (bytes && pc->ends)
 		pair[nr++] = (struct rv_header_pair){RV_HEADER_ENDS, "1", 1};
 	if (pc->lease_ms)
-		pair[nr++] = number(RV_HEADER_LEASE_MS, lease_ms, pc->lease_ms);
+		pair[nr++] = rv_header_number(RV_HEADER_LEASE_MS, lease_ms, pc->lease_ms);
 	if (!nr)
 		return;
 	RV_CHECK(!rv_headers_encode(&w, pair, nr));

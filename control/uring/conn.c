@@ -359,6 +359,14 @@ static void tx_done(struct rv_op *op, int res, uint32_t flags)
 		arm_tx(c);
 }
 
+static ssize_t send_gathered(const struct rv_conn *c)
+{
+	if (c->msg.msg_iovlen == 1 && !c->msg.msg_control)
+		return send(c->fd, c->iov[0].iov_base, c->iov[0].iov_len,
+			    MSG_NOSIGNAL | MSG_DONTWAIT);
+	return sendmsg(c->fd, &c->msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
 /* As long as the peer takes all of it, and others have their turn. @return whether there is more, gathered */
 static bool send_by_hand(struct rv_conn *c)
 {
@@ -367,7 +375,7 @@ static bool send_by_hand(struct rv_conn *c)
 
 	for (unsigned i = 0; i < BY_HAND && all && bytes < RV_CONN_SEND_BYTES; i++) {
 		ssize_t want = (ssize_t)gathered(c);
-		ssize_t n = sendmsg(c->fd, &c->msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+		ssize_t n = send_gathered(c);
 
 		if (n > 0) {
 			c->tx_ns = c->reactor->now_ns;

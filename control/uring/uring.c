@@ -214,6 +214,11 @@ static unsigned poll_cqes(struct rv_poller *p, uint64_t now_ns)
 	return work + look(u);
 }
 
+static void flush(struct rv_poller *p)
+{
+	prepare_later(self(p), false);
+}
+
 static int watch(struct rv_poller *p, int fd)
 {
 	struct rv_uring *u = self(p);
@@ -251,6 +256,7 @@ static void sleep_in(struct rv_poller *p, uint64_t timeout_ns)
 static const struct rv_poller_ops poller_ops = {
 	.name = "uring",
 	.poll = poll_cqes,
+	.flush = flush,
 	.watch = watch,
 	.sleep = sleep_in,
 };

@@ -17,6 +17,9 @@ struct rv_poller_ops {
 	/** Do what is there to do, bounded. @return how much was done, 0 for nothing. @thread owning reactor */
 	unsigned (*poll)(struct rv_poller *p, uint64_t now_ns);
 
+	/** What this pass has brought about leaves now, and not with the next poll(). After a pass that did something. NULL: nothing waits. */
+	void (*flush)(struct rv_poller *p);
+
 	/** Ask for a wake-up through fd(). @return 0, or -EAGAIN: something arrived, poll again. NULL: never busy. */
 	int (*arm)(struct rv_poller *p);
 

@@ -77,6 +77,10 @@ unsigned rv_reactor_step(struct rv_reactor *r)
 	for (unsigned i = 0; i < r->poller_nr; i++)
 		work += r->poller[i]->ops->poll(r->poller[i], r->now_ns);
 	work += rv_port_poll(r->port, PASS_CELLS);
+	for (unsigned i = 0; work && i < r->poller_nr; i++) {
+		if (r->poller[i]->ops->flush)
+			r->poller[i]->ops->flush(r->poller[i]);
+	}
 	/* Timers last: what arrived before a deadline was seen before the deadline is acted on. */
 	work += run_timers(r);
 	return work;

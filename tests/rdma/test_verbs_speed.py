@@ -79,8 +79,8 @@ def ratio(how, size, n, depth):
 
 
 def test_bandwidth():
-    for size, n in ((65536, 400), (1 << 20, 48)):
-        r = ratio("bw", size, n, 32)
+    got = {size: ratio("bw", size, n, 32) for size, n in ((65536, 400), (1 << 20, 48))}
+    for size, r in got.items():
         assert ROUNDS < 9 or r >= 0.95, "%d bytes at %.3f of ib_read_bw" % (size, r)
 
 

@@ -227,6 +227,8 @@ static void a_tree_can_be_looked_at(void **state)
 	assert_int_equal(rv_json_double(NULL, &d), -EPROTO);
 	rv_json_each(doc, count_key, &n);
 	assert_int_equal(n, 103);
+	assert_string_equal(rv_json_print(a), "[ 1, null, \"x\\u0000y\" ]");
+	assert_string_equal(rv_json_print(rv_json_get(doc, "b")), "null");
 	rv_json_free(doc);
 	rv_json_free(NULL);
 }

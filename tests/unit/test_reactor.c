@@ -78,7 +78,15 @@ static unsigned poll_that_brings(struct rv_poller *p, uint64_t now_ns)
 	return 1;
 }
 
-static const struct rv_poller_ops noting_ops = {.name = "noting", .poll = poll_noting};
+static void flush_noting(struct rv_poller *p)
+{
+	(void)p;
+	note('f');
+}
+
+static const struct rv_poller_ops noting_ops = {.name = "noting",
+						.poll = poll_noting,
+						.flush = flush_noting};
 static const struct rv_poller_ops bringing_ops = {.name = "bringing", .poll = poll_that_brings};
 
 static void task_fn(struct rv_reactor *x, struct rv_task *t)
@@ -88,7 +96,7 @@ static void task_fn(struct rv_reactor *x, struct rv_task *t)
 	note('t');
 }
 
-static void a_pass_is_inbox_pollers_inbox_and_timers_last(void **state)
+static void a_pass_is_inbox_pollers_inbox_flush_and_timers_last(void **state)
 {
 	struct rv_poller p = {&noting_ops}, b = {&bringing_ops};
 	struct rv_task t = {.fn = task_fn};
@@ -100,7 +108,7 @@ static void a_pass_is_inbox_pollers_inbox_and_timers_last(void **state)
 	fake_now_ns += RV_MS(1);
 	send_to_self();
 	rv_reactor_step(&r);
-	assert_string_equal(history, "cpbct");
+	assert_string_equal(history, "cpbcft");
 }
 
 static void an_idle_pass_does_no_work(void **state)
@@ -421,7 +429,7 @@ static void there_is_room_for_sixteen_pollers(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		REACTOR(a_pass_is_inbox_pollers_inbox_and_timers_last),
+		REACTOR(a_pass_is_inbox_pollers_inbox_flush_and_timers_last),
 		REACTOR(an_idle_pass_does_no_work),
 		REACTOR(a_task_runs_once_at_its_time),
 		REACTOR(a_task_may_cancel_one_that_is_due_in_the_same_pass),
