@@ -139,7 +139,10 @@ static void many_finish(struct many *m, size_t i, struct rv_result *res)
 		many_failed(res, rc);
 		return;
 	}
-	*res = (struct rv_result){.buf = rv_client_buf(m->c, call), .lease = call->rep.lease_id};
+	res->rc = 0;
+	res->error[0] = '\0';
+	res->buf = rv_client_buf(m->c, call);
+	res->lease = call->rep.lease_id;
 	rv_client_tell_how(&call->rep, &res->how);
 	rv_call_free(call);
 }

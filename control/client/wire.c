@@ -86,14 +86,14 @@ struct rv_call_group *rv_call_group_new(struct rv_wire *w, const struct rv_call 
 	for (size_t i = 0; i < nr; i++) {
 		struct rv_call *call = &g->call[i];
 
-		/* All but the text, which is only looked at once it was set. */
-		memset(call, 0, offsetof(struct rv_call, text));
-		call->text[0] = '\0';
+		memset(call, 0, offsetof(struct rv_call, rq));
+		memcpy(&call->rq, &first->rq, offsetof(struct rv_local_req, host));
+		call->rq.host[0] = call->rq.name[0] = call->text[0] = '\0';
 		call->group = g;
 		call->op = first->op;
-		call->rq = first->rq;
 		call_init(call);
 	}
+	g->call[0].rq = first->rq;
 	return g;
 }
 

@@ -35,7 +35,6 @@
 /** One request. @owns whoever made it, until rv_wire_give_up() */
 struct rv_call {
 	struct rv_list link; /* calls under way, oldest first; then those to undo */
-	struct rv_local_req rq;
 	uint8_t op;
 	struct rv_list waiting; /* among those that sleep */
 	struct rv_list naming;  /* among those whose reply may name an arena */
@@ -50,9 +49,12 @@ struct rv_call {
 	struct rv_arena *arena; /* with one hold, if the reply names one */
 	char *payload;          /* terminated; NULL when empty */
 	size_t payload_len;
-	char text[RV_WIRE_TEXT]; /* why rc is not 0 */
 
 	struct rv_call_group *group; /* whose memory it is; NULL: its own */
+
+	/* Long, and of a group's calls not touched beyond what they need: see rv_call_group_new(). */
+	struct rv_local_req rq;
+	char text[RV_WIRE_TEXT]; /* why rc is not 0 */
 };
 
 /** Calls in one piece of memory, which goes with the last of them. */
@@ -114,7 +116,8 @@ void rv_wire_fini(struct rv_wire *w);
 struct rv_call *rv_call_new(uint8_t op);
 
 /**
- * Requests that are like @first, which is left as it is. Each is given back by itself: rv_call_free(), rv_wire_give_up().
+ * Requests that are like @first, which is left as it is; where the owner is only the first of them says, for all.
+ * Each is given back by itself: rv_call_free(), rv_wire_give_up().
  *
  * @param nr  1 to RV_LOCAL_MANY_MAX
  * @return NULL without memory
