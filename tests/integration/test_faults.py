@@ -10,6 +10,7 @@ from rawpeer import *
 from rvdtest import *
 
 FORWARD, REFUSE, SLAM, HELLO_THEN_SLAM = range(4)
+STORM = float(os.environ.get("RV_STORM", "4"))
 TGKILL = {"x86_64": 234, "aarch64": 131}
 
 
@@ -145,7 +146,7 @@ class Callers:
             c.close()
 
 
-def storm(mode, seconds=4):
+def storm(mode, seconds=STORM):
     """Calls all the time at an owner that is away for a while. What it cost, and that it is over when the owner is back."""
     data = pattern(100000)
     with Daemon("a") as a, Daemon("b") as b:
