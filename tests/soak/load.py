@@ -25,6 +25,7 @@ import traceback
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "..", "integration"), os.path.join(HERE, "..", "interop")]
 from rvdtest import *  # noqa: E402
+from rawpeer import FIRE, RESPONSE, RawPeer, handle  # noqa: E402
 from rvlib import Lib, RvError  # noqa: E402
 import peer  # noqa: E402
 from peer import PeerError, PeerGone, PeerHung, StockPeer  # noqa: E402
@@ -42,7 +43,8 @@ OPTIONS = dict(rendezvous__lease_timeout="4s", rendezvous__default_ttl="20s",
 ALLOWED = {
     "rss_kib": (0.15, 65536),  # with the arenas that are kept for the next: memory.retain_arena_bytes
     "pss_anon_kib": (0.05, 2048),
-    "fds": (0, 8),  # an arena has one
+    "fds": (0, 6),  # but those of arenas
+    "arenas": (0.5, 24),  # as many as the last seconds left: pages that are warm for the next ones, and those a read may still reach
     "maps": (0.05, 16),
     "registered_bytes": (0.05, 32 << 20),  # the largest arena
     "endpoints": (0, 3),
@@ -52,6 +54,19 @@ ALLOWED = {
 
 # A node that is gone is remembered until 65,536 are known: its record, its route and the place it was reached at.
 PEER_KIB = 2.0
+
+
+def descriptors(pid):
+    """(those that are not an arena's, the arenas')"""
+    arenas, others = 0, 0
+    for fd in os.listdir("/proc/%d/fd" % pid):
+        try:
+            arena = os.readlink("/proc/%d/fd/%s" % (pid, fd)).startswith("/memfd:rvd-arena")
+        except OSError:
+            continue  # it has just been closed
+        arenas += arena
+        others += not arena
+    return others, arenas
 
 
 class Load:
@@ -216,8 +231,22 @@ class Load:
                 assert r["rc"] == 0, r
                 c.free(r)
             n += burst
+        self.fill_transfers(d, c)
         c.close()
         self.at_rest(d)
+
+    def fill_transfers(self, d, c):
+        """Likewise what it remembers of chunked transfers that are over."""
+        h, p, n = c.put(b"x", flags=PLAIN), RawPeer(d.tcp), 0
+        while n <= self.REMEMBERED:
+            for _ in range(200):
+                p.request("_rv_acquire", {"handle": handle(h), "rdma": None})
+            for _ in range(200):
+                kind, header, payload = p.read()
+                assert kind == RESPONSE and header[16] == 0, payload
+                p.request("_rv_detach", {"handle": handle(h), "lease_id": json.loads(payload)["Ready"]["lease_id"]}, kind=FIRE)
+            n += 200
+        p.close()
 
     # ---- rounds ----
 
@@ -289,7 +318,8 @@ class Load:
                 maps = sum(1 for _ in f)
             with open("/proc/%d/smaps_rollup" % d.proc.pid) as f:
                 anon = next(int(line.split()[1]) for line in f if line.startswith("Pss_Anon:"))
-            for what, value in (("rss_kib", d.rss_kib()), ("pss_anon_kib", anon), ("fds", d.fds()), ("maps", maps),
+            fds, arenas = descriptors(d.proc.pid)
+            for what, value in (("rss_kib", d.rss_kib()), ("pss_anon_kib", anon), ("fds", fds), ("arenas", arenas), ("maps", maps),
                                 ("registered_bytes", m["velo_rdma_registered_bytes"]), ("endpoints", m["rvd_endpoints"]),
                                 ("connections", m["rvd_tcp_connections"])):
                 self.series[d.name, what].append((at, value))
