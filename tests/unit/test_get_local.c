@@ -89,19 +89,28 @@ static void end_of_a_failed_local_get(uint64_t slot)
 	assert_false(asked_a_peer);
 }
 
+/* A get by another user for whose copy there is none. */
+static struct fake_ask *copy_without_memory(uint64_t *slot)
+{
+	struct fake_ask *a;
+
+	setup(NULL);
+	*slot = fake_stage(&w, LEN, 1, true, ALICE);
+	w.serve_growths = false;
+	a = local_get(*slot, BOB, RV_NEVER);
+	fake_grow_refuse(&w.grow, -ENOSPC);
+	if (w.grow.pending_nr)
+		fake_grow_refuse(&w.grow, -ENOSPC);
+	fake_engine_run(&w);
+	return a;
+}
+
 static bool a_copy_without_memory(void)
 {
 	uint64_t slot;
 	struct fake_ask *a;
 
-	setup(NULL);
-	slot = fake_stage(&w, LEN, 1, true, ALICE);
-	w.serve_growths = false;
-	a = local_get(slot, BOB, RV_NEVER);
-	fake_grow_refuse(&w.grow, -ENOSPC);
-	if (w.grow.pending_nr)
-		fake_grow_refuse(&w.grow, -ENOSPC);
-	fake_engine_run(&w);
+	a = copy_without_memory(&slot);
 	if (fake_calls_find(&w.calls, RV_PEER_DETACH))
 		answer(RV_PEER_DETACH, 0);
 	return a->back && outcome(a).rc == -ENOSPC;
@@ -119,14 +128,7 @@ static bool a_copy_without_memory_leaves_no_lock_and_no_hold(void)
 	struct fake_ask *a;
 	struct rv_slot *s;
 
-	setup(NULL);
-	slot = fake_stage(&w, LEN, 1, true, ALICE);
-	w.serve_growths = false;
-	a = local_get(slot, BOB, RV_NEVER);
-	fake_grow_refuse(&w.grow, -ENOSPC);
-	if (w.grow.pending_nr)
-		fake_grow_refuse(&w.grow, -ENOSPC);
-	fake_engine_run(&w);
+	a = copy_without_memory(&slot);
 	s = fake_slot(&w, slot);
 	return a->back && s && s->locks == 0 && s->block->holds == 1;
 }
