@@ -38,7 +38,7 @@ class Serving:
     """A program that serves `echo` and `size` until the end of the block."""
 
     def __init__(self, d):
-        self.client, self.stop, self.seen = d.client(), threading.Event(), []
+        self.client, self.stop = d.client(), threading.Event()
         for name in ("echo", "size"):
             self.client.call(SERVE, name=name)
         self.client.sock.settimeout(0.2)
@@ -47,7 +47,7 @@ class Serving:
     def run(self):
         while not self.stop.is_set():
             try:
-                self.seen.append(self.client.serve_one(lambda name, data: data if name == "echo" else b"%d" % len(data)))
+                self.client.serve_one(lambda name, data: data if name == "echo" else b"%d" % len(data))
             except socket.timeout:
                 pass
             except EOFError:

@@ -281,6 +281,18 @@ static inline struct rv_peer_call call_outcome(struct fake_ask *a)
 	return pc;
 }
 
+/* The connection on which a call was answered. */
+static inline struct fake_link *up(uint64_t owner)
+{
+	struct fake_ask *a = call_peer(RV_PEER_METADATA, owner);
+	struct fake_link *l = greet();
+	struct request r = need_request(l, "_rv_metadata");
+
+	respond_text(l, &r.id, 0, "{\"total_len\":5,\"refcount\":1,\"pinned\":true}");
+	assert_int_equal(call_outcome(a).rc, 0);
+	return l;
+}
+
 /* Bring the route to an owner up, who lists these. */
 static inline struct fake_link *route_up(uint64_t owner, const char *const *names, size_t nr)
 {
