@@ -1,8 +1,8 @@
 /*
  * wire_impl.h - what the files of the wire share. Nobody else includes this.
  *
- * wire.c sends, receives and waits; wire_serve.c keeps requests for a serving thread; wire_async.c wakes the
- * thread of asynchronous calls.
+ * wire.c sends, reads and waits; wire_take.c hands over what was read; wire_serve.c keeps requests for a serving
+ * thread; wire_async.c wakes the thread of asynchronous calls.
  */
 #ifndef RV_CONTROL_CLIENT_WIRE_IMPL_H
 #define RV_CONTROL_CLIENT_WIRE_IMPL_H
@@ -25,6 +25,10 @@ void rv_wire_run_undo(struct rv_wire *w);
 
 /* Under the lock: */
 
+/** The call has ended, one way or the other. @param text  NULL: none */
+void rv_wire_settle(struct rv_wire *w, struct rv_call *call, int rc, const char *text);
+/** Arenas that no reply under way can name go. */
+void rv_wire_sweep(struct rv_wire *w);
 /** Nothing works any more: every call ends. */
 void rv_wire_kill_locked(struct rv_wire *w, int rc, const char *text);
 /** Sleep until the call has ended or the reading is ours. @return 0 or -ETIMEDOUT */

@@ -59,20 +59,47 @@ int rv_answer_response(struct rv_mlink *l, const struct rv_msg_id *id, bool erro
 	return rc;
 }
 
+#define MAP_MAX  128
+#define HEAD_MAX (RV_RESPONSE_HEADER_MIN + MAP_MAX)
+
+/* @return the length of the head */
+static size_t encode_with_headers(uint8_t head[HEAD_MAX], const struct rv_msg_id *id,
+				  const struct rv_header_pair *pairs, size_t nr)
+{
+	uint8_t map[MAP_MAX];
+	struct rv_writer mw = rv_writer(map, sizeof(map)), w = rv_writer(head, HEAD_MAX);
+	struct rv_response_header h = {.id = *id, .headers = map};
+
+	RV_CHECK(!rv_headers_encode(&mw, pairs, nr));
+	h.headers_len = (uint16_t)mw.len;
+	RV_CHECK(!rv_response_header_encode(&w, &h) && !w.bad);
+	return w.len;
+}
+
 int rv_answer_with_headers(struct rv_mlink *l, const struct rv_msg_id *id,
 			   const struct rv_header_pair *pairs, size_t nr, const void *body,
 			   size_t len, rv_sent_fn *sent, void *ctx)
 {
-	uint8_t map[128], head[RV_RESPONSE_HEADER_MIN + sizeof(map)];
-	struct rv_writer mw = rv_writer(map, sizeof(map)), w = rv_writer(head, sizeof(head));
-	struct rv_response_header h = {.id = *id, .headers = map};
+	uint8_t head[HEAD_MAX];
+	size_t head_len = encode_with_headers(head, id, pairs, nr);
 
-	RV_CHECK(!l->datagram && !rv_headers_encode(&mw, pairs, nr));
-	h.headers_len = (uint16_t)mw.len;
-	RV_CHECK(!rv_response_header_encode(&w, &h) && !w.bad);
+	RV_CHECK(!l->datagram);
 	if (!l->link)
 		return -ESHUTDOWN;
-	return l->link->ops->send(l->link, RV_FRAME_RESPONSE, head, w.len, body, len, sent, ctx);
+	return l->link->ops->send(l->link, RV_FRAME_RESPONSE, head, head_len, body, len, sent, ctx);
+}
+
+int rv_answer_in_pieces(struct rv_mlink *l, const struct rv_msg_id *id,
+			const struct rv_header_pair *pair, const struct iovec *piece, size_t nr,
+			rv_sent_fn *sent, void *ctx)
+{
+	uint8_t head[HEAD_MAX];
+	size_t head_len = encode_with_headers(head, id, pair, 1);
+
+	if (!l->link)
+		return -ESHUTDOWN;
+	return l->link->ops->send_pieces(l->link, RV_FRAME_RESPONSE, head, head_len, piece, nr,
+					 sent, ctx);
 }
 
 /* Too long for a datagram, and for no other way: its caller would wait for ever, so it gets an error. */

@@ -37,6 +37,10 @@ int rv_answer_response(struct rv_mlink *l, const struct rv_msg_id *id, bool erro
 int rv_answer_with_headers(struct rv_mlink *l, const struct rv_msg_id *id,
 			   const struct rv_header_pair *pairs, size_t nr, const void *body,
 			   size_t len, rv_sent_fn *sent, void *ctx);
+/** The same with a body in pieces, borrowed until @sent, to what came by a link that has a way to send them. */
+int rv_answer_in_pieces(struct rv_mlink *l, const struct rv_msg_id *id,
+			const struct rv_header_pair *pair, const struct iovec *piece, size_t nr,
+			rv_sent_fn *sent, void *ctx);
 void rv_answer_ok(const struct request *rq, const void *body, size_t len);
 void rv_answer_error(const struct request *rq, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));

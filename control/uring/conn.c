@@ -21,7 +21,9 @@
 struct rv_tx {
 	struct rv_list link;
 	size_t head_len, head_off;
-	const uint8_t *payload;
+	struct iovec one;          /* a payload in one piece */
+	const struct iovec *piece; /* the first that is not sent as a whole, piece_off of it are */
+	size_t piece_nr, piece_off;
 	size_t payload_len, payload_off;
 	void (*sent)(void *ctx, int rc);
 	void *ctx;
@@ -203,18 +205,41 @@ static void tx_free(struct rv_conn *c, struct rv_tx *t, int rc)
 		free(t);
 }
 
+/* A frame with its head, which is followed by @copied bytes in the same memory. */
+static struct rv_tx *tx_framed(struct rv_conn *c, unsigned type, const void *header,
+			       size_t header_len, size_t payload_len, size_t copied)
+{
+	struct rv_preamble pre = {(enum rv_frame_type)type, (uint32_t)header_len,
+				  (uint32_t)payload_len};
+	struct rv_tx *t = tx_new(c, RV_FRAME_PREAMBLE + header_len + copied);
+
+	if (!t)
+		return NULL;
+	c->ops->encode(t->head, &pre);
+	if (header_len)
+		memcpy(t->head + RV_FRAME_PREAMBLE, header, header_len);
+	return t;
+}
+
+static void tx_queue(struct rv_conn *c, struct rv_tx *t)
+{
+	rv_list_push(&c->tx, &t->link);
+	c->tx_queued += t->head_len + t->payload_len;
+	if (c->tx_queued >= TX_FULL)
+		c->tx_was_full = true;
+	arm_tx(c);
+}
+
 int rv_conn_send(struct rv_conn *c, unsigned type, const void *header, size_t header_len,
 		 const void *payload, size_t payload_len, int fd, void (*sent)(void *ctx, int rc),
 		 void *ctx)
 {
-	struct rv_preamble pre = {(enum rv_frame_type)type, (uint32_t)header_len,
-				  (uint32_t)payload_len};
 	size_t copied = sent ? 0 : payload_len;
 	struct rv_tx *t;
 
 	if (c->closing)
 		return -ESHUTDOWN;
-	t = tx_new(c, RV_FRAME_PREAMBLE + header_len + copied);
+	t = tx_framed(c, type, header, header_len, payload_len, copied);
 	if (!t)
 		return -ENOMEM;
 	/* A number is not a descriptor: by the time it is sent it may name another file. */
@@ -223,21 +248,68 @@ int rv_conn_send(struct rv_conn *c, unsigned type, const void *header, size_t he
 		tx_free(c, t, 0);
 		return -EMFILE;
 	}
-	t->payload = sent ? payload : NULL;
-	t->payload_len = sent ? payload_len : 0;
+	if (sent) {
+		t->one = (struct iovec){(void *)(uintptr_t)payload, payload_len};
+		t->piece = &t->one;
+		t->piece_nr = 1;
+		t->payload_len = payload_len;
+	}
 	t->sent = sent;
 	t->ctx = ctx;
-	c->ops->encode(t->head, &pre);
-	if (header_len)
-		memcpy(t->head + RV_FRAME_PREAMBLE, header, header_len);
 	if (copied)
 		memcpy(t->head + RV_FRAME_PREAMBLE + header_len, payload, copied);
-	rv_list_push(&c->tx, &t->link);
-	c->tx_queued += t->head_len + t->payload_len;
-	if (c->tx_queued >= TX_FULL)
-		c->tx_was_full = true;
-	arm_tx(c);
+	tx_queue(c, t);
 	return 0;
+}
+
+int rv_conn_send_pieces(struct rv_conn *c, unsigned type, const void *header, size_t header_len,
+			const struct iovec *piece, size_t nr, void (*sent)(void *ctx, int rc),
+			void *ctx)
+{
+	size_t len = 0;
+	struct rv_tx *t;
+
+	for (size_t i = 0; i < nr; i++)
+		len += piece[i].iov_len;
+	if (c->closing)
+		return -ESHUTDOWN;
+	t = tx_framed(c, type, header, header_len, len, 0);
+	if (!t)
+		return -ENOMEM;
+	t->piece = piece;
+	t->piece_nr = nr;
+	t->payload_len = len;
+	t->sent = sent;
+	t->ctx = ctx;
+	tx_queue(c, t);
+	return 0;
+}
+
+/* What is left of a payload, as far as there is room. @return whether that was all of it */
+static bool gather_payload(struct rv_conn *c, struct rv_tx *t, unsigned *n, size_t *bytes)
+{
+	size_t off;
+
+	while (t->piece_nr && t->piece_off >= t->piece->iov_len) {
+		t->piece_off -= t->piece->iov_len;
+		t->piece++;
+		t->piece_nr--;
+	}
+	off = t->piece_off;
+	for (size_t i = 0; i < t->piece_nr; i++, off = 0) {
+		size_t left = t->piece[i].iov_len - off;
+		size_t len = rv_min_u64(left, RV_CONN_SEND_BYTES);
+
+		if (!left)
+			continue;
+		if (*n == RV_CONN_IOVS || *bytes >= RV_CONN_SEND_BYTES)
+			return false;
+		c->iov[(*n)++] = (struct iovec){(uint8_t *)t->piece[i].iov_base + off, len};
+		*bytes += len;
+		if (len < left)
+			return false;
+	}
+	return true;
 }
 
 /* Gather from the queue's head; a frame with a descriptor goes first in a send of its own. */
@@ -271,16 +343,8 @@ static unsigned gather(struct rv_conn *c)
 				(struct iovec){t->head + t->head_off, t->head_len - t->head_off};
 			bytes += t->head_len - t->head_off;
 		}
-		if (t->payload_off < t->payload_len) {
-			size_t left =
-				rv_min_u64(t->payload_len - t->payload_off, RV_CONN_SEND_BYTES);
-
-			c->iov[n++] = (struct iovec){
-				(uint8_t *)(uintptr_t)t->payload + t->payload_off, left};
-			bytes += left;
-			if (left < t->payload_len - t->payload_off)
-				break;
-		}
+		if (!gather_payload(c, t, &n, &bytes))
+			break;
 		if (c->msg.msg_control)
 			break;
 	}
@@ -320,6 +384,7 @@ static void account(struct rv_conn *c, size_t n)
 		n -= h;
 		p = rv_min_u64(n, t->payload_len - t->payload_off);
 		t->payload_off += p;
+		t->piece_off += p;
 		n -= p;
 		if (t->head_off < t->head_len || t->payload_off < t->payload_len)
 			return;

@@ -17,6 +17,7 @@
 
 #include <stdalign.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 
 #include "control/frame/frame.h"
 #include "control/uring/uring.h"
@@ -130,6 +131,11 @@ void rv_conn_limit(struct rv_conn *c, uint64_t first_ns, uint64_t stall_ns);
 int rv_conn_send(struct rv_conn *c, unsigned type, const void *header, size_t header_len,
 		 const void *payload, size_t payload_len, int fd, void (*sent)(void *ctx, int rc),
 		 void *ctx);
+
+/** The same of a payload in pieces. @piece and what it points to are borrowed until sent(ctx, rc), which is not NULL. */
+int rv_conn_send_pieces(struct rv_conn *c, unsigned type, const void *header, size_t header_len,
+			const struct iovec *piece, size_t nr, void (*sent)(void *ctx, int rc),
+			void *ctx);
 
 /**
  * The descriptor that came last and was not taken yet: the frame's whose bytes it came with, if its sender put

@@ -149,6 +149,13 @@ static int link_send(struct rv_link *l, unsigned type, const void *header, size_
 			    sent, ctx);
 }
 
+static int link_send_pieces(struct rv_link *l, unsigned type, const void *header, size_t header_len,
+			    const struct iovec *piece, size_t nr, rv_sent_fn *sent, void *ctx)
+{
+	return rv_conn_send_pieces(&of_link(l)->conn, type, header, header_len, piece, nr, sent,
+				   ctx);
+}
+
 static bool link_displace(struct rv_link *l)
 {
 	return rv_conn_displace(&of_link(l)->conn);
@@ -176,6 +183,7 @@ static const char *link_name(const struct rv_link *l)
 
 static const struct rv_link_ops link_ops = {
 	.send = link_send,
+	.send_pieces = link_send_pieces,
 	.displace = link_displace,
 	.queued = link_queued,
 	.pause = link_pause,

@@ -47,21 +47,42 @@ struct rv_msg_acquire {
 };
 rv_cell_fn rv_engine_run_acquire;
 
+#define RV_MANY_ALIGN 64u
+
+/** A payload that goes along in the answer for many. */
+struct rv_along {
+	const uint8_t *bytes;
+	uint32_t off, len;        /* its place in the answer */
+	struct rv_engine *engine; /* whose hold on the block keeps the bytes where they are, and */
+	struct rv_block *block;   /* NULL: they are in the sender's buffer */
+};
+
 /**
  * rv_engine_run_serve_many: the payloads of many slots, each as an acquire without an offer that `ends` would be given
- * it, copied into one buffer. An engine looks at those that are its own.
+ * it. An engine looks at those that are its own. A client's region must be let go when its client says so: what lies
+ * in one is copied.
  */
 struct rv_msg_serve_many {
 	struct rv_engine *engine;
 	uint64_t worker;           /* the consumer */
-	struct rv_peer_many *many; /* the sender's; each of them -EAGAIN until it is copied */
-	uint8_t *buf;
-	uint32_t cap;
-	uint32_t used; /* of it; each payload begins at a multiple of RV_MANY_ALIGN */
+	struct rv_peer_many *many; /* the sender's; each of them -EAGAIN until it goes along */
+	struct rv_along
+		*along; /* the sender's, room for each: those that are not empty, by their place */
+	uint32_t along_nr;
+	uint8_t *
+		buf; /* the sender's; a payload that is copied has the same place in it as in the answer */
+	uint32_t cap;  /* of both */
+	uint32_t used; /* of the answer; each payload begins at a multiple of RV_MANY_ALIGN */
 };
 rv_cell_fn rv_engine_run_serve_many;
 
-#define RV_MANY_ALIGN 64u
+/** rv_engine_run_served: they were sent, or will not be: an engine drops its holds. */
+struct rv_msg_served {
+	struct rv_engine *engine;
+	const struct rv_along *along; /* the sender's, until the reply */
+	uint32_t along_nr;
+};
+rv_cell_fn rv_engine_run_served;
 
 /** conf.run_transfer_end, on the net core: nobody may pull under this lease any more. Reply when no send is in flight. */
 struct rv_msg_transfer_end {

@@ -3,43 +3,49 @@
  * and gets its answer there.
  */
 #include <errno.h>
-#include <string.h>
 
 #include "dataplane/base/probe.h"
 #include "dataplane/base/units.h"
 #include "dataplane/engine/serve_impl.h"
-#include "dataplane/mem/pieces.h"
+#include "dataplane/mem/region.h"
 
-/* What goes along: each has its place in the answer. */
-struct along {
-	struct rv_slot *slot[RV_PEER_MANY_MAX];
-	struct rv_peer_one *one[RV_PEER_MANY_MAX];
-	struct rv_piece piece[RV_PEER_MANY_MAX];
-	size_t nr;
-};
-
-static void place_one(struct rv_engine *e, struct rv_msg_serve_many *m, struct rv_peer_one *one,
-		      struct along *a)
+/* @return whether there are bytes to be sent, from where */
+static bool find_bytes(struct rv_msg_serve_many *m, const struct rv_slot *slot, struct rv_along *s)
 {
-	struct rv_slot *slot = rv_slot_find(&e->store, one->local);
-	uint64_t at = rv_align_up(m->used, RV_MANY_ALIGN);
-
-	if (!slot || slot->len > rv_min_u64(m->many->each, e->conf.bytes_max) ||
-	    (slot->len && (at > m->cap || slot->len > m->cap - at)))
-		return;
-	a->slot[a->nr] = slot;
-	a->one[a->nr] = one;
-	a->piece[a->nr++] = (struct rv_piece){slot->block, m->buf + at, slot->len, 0};
-	one->off = slot->len ? (uint32_t)at : 0;
-	one->len = (uint32_t)slot->len;
-	if (!slot->len)
-		return;
-	memset(m->buf + m->used, 0, at - m->used); /* what was here is another answer's */
-	m->used = (uint32_t)(at + slot->len);
+	if (slot->block->arena->region) {
+		s->bytes = m->buf + s->off;
+		return rv_block_read(slot->block, 0, m->buf + s->off, s->len) == 0;
+	}
+	s->bytes = rv_block_ptr(slot->block);
+	s->block = slot->block;
+	rv_block_hold(s->block);
+	return true;
 }
 
-static void tell_one(struct rv_engine *e, const struct rv_msg_serve_many *m, struct rv_slot *slot,
-		     struct rv_peer_one *one)
+/* @return whether it goes along: it is there, wanted at this length, and there is room for it */
+static bool place_one(struct rv_engine *e, struct rv_msg_serve_many *m, const struct rv_slot *slot,
+		      struct rv_peer_one *one)
+{
+	uint64_t at = rv_align_up(m->used, RV_MANY_ALIGN);
+	struct rv_along s = {.engine = e, .off = (uint32_t)at};
+
+	if (!slot || slot->len > rv_min_u64(m->many->each, e->conf.bytes_max))
+		return false;
+	one->off = 0;
+	one->len = (uint32_t)slot->len;
+	if (!slot->len)
+		return true;
+	s.len = one->len;
+	if (at > m->cap || s.len > m->cap - at || !find_bytes(m, slot, &s))
+		return false;
+	m->along[m->along_nr++] = s;
+	m->used = s.off + s.len;
+	one->off = s.off;
+	return true;
+}
+
+static void tell_one(struct rv_engine *e, const struct rv_msg_serve_many *m,
+		     const struct rv_slot *slot, struct rv_peer_one *one)
 {
 	enum rv_path_reason why = rv_serve_without_offer(e, slot);
 
@@ -54,21 +60,27 @@ void rv_engine_run_serve_many(struct rv_port *p, struct rv_cell *c)
 {
 	struct rv_msg_serve_many *m = (void *)c->body;
 	struct rv_engine *e = m->engine;
-	struct along a;
 
-	a.nr = 0;
 	for (uint32_t i = 0; i < m->many->nr; i++) {
 		struct rv_peer_one *one = &m->many->one[i];
+		struct rv_slot *slot;
 
-		if (one->rc == -EAGAIN && rv_engine_of(e->conf.set, one->local) == e)
-			place_one(e, m, one, &a);
+		if (one->rc != -EAGAIN || rv_engine_of(e->conf.set, one->local) != e)
+			continue;
+		slot = rv_slot_find(&e->store, one->local);
+		if (place_one(e, m, slot, one))
+			tell_one(e, m, slot, one);
 	}
-	rv_pieces_read(a.piece, a.nr);
-	for (size_t i = 0; i < a.nr; i++) {
-		if (a.piece[i].rc)
-			memset(a.piece[i].dst, 0, a.piece[i].len);
-		else
-			tell_one(e, m, a.slot[i], a.one[i]);
+	rv_cell_reply(p, c);
+}
+
+void rv_engine_run_served(struct rv_port *p, struct rv_cell *c)
+{
+	const struct rv_msg_served *m = (void *)c->body;
+
+	for (uint32_t i = 0; i < m->along_nr; i++) {
+		if (m->along[i].block && m->along[i].engine == m->engine)
+			rv_block_drop(m->along[i].block);
 	}
 	rv_cell_reply(p, c);
 }

@@ -21,6 +21,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/uio.h>
 
 struct rv_link;
 struct rv_carrier;
@@ -49,6 +50,14 @@ struct rv_link_ops {
 	 */
 	int (*send)(struct rv_link *l, unsigned type, const void *header, size_t header_len,
 		    const void *payload, size_t payload_len, rv_sent_fn *sent, void *ctx);
+
+	/**
+	 * Send one frame whose payload lies in pieces, one behind the other. The header is copied; the pieces, and what
+	 * says where they are, are borrowed until @sent, which is never NULL. As send() otherwise.
+	 * NULL: this kind of link has no way to.
+	 */
+	int (*send_pieces)(struct rv_link *l, unsigned type, const void *header, size_t header_len,
+			   const struct iovec *piece, size_t nr, rv_sent_fn *sent, void *ctx);
 
 	/**
 	 * The payload that is arriving must not be written to its place any more.

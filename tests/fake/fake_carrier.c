@@ -53,6 +53,28 @@ static int link_send(struct rv_link *rl, unsigned type, const void *header, size
 	return 0;
 }
 
+static int link_send_pieces(struct rv_link *rl, unsigned type, const void *header,
+			    size_t header_len, const struct iovec *piece, size_t nr,
+			    rv_sent_fn *sent, void *ctx)
+{
+	uint8_t *whole;
+	size_t len = 0;
+	int rc;
+
+	for (size_t i = 0; i < nr; i++)
+		len += piece[i].iov_len;
+	whole = malloc(len ? len : 1);
+	assert_non_null(whole);
+	len = 0;
+	for (size_t i = 0; i < nr; i++) {
+		memcpy(whole + len, piece[i].iov_base, piece[i].iov_len);
+		len += piece[i].iov_len;
+	}
+	rc = link_send(rl, type, header, header_len, whole, len, sent, ctx);
+	free(whole);
+	return rc;
+}
+
 static bool link_displace(struct rv_link *rl)
 {
 	struct fake_link *l = self(rl);
@@ -92,6 +114,7 @@ static const char *link_name(const struct rv_link *rl)
 
 static const struct rv_link_ops link_ops = {
 	.send = link_send,
+	.send_pieces = link_send_pieces,
 	.displace = link_displace,
 	.queued = link_queued,
 	.pause = link_pause,

@@ -337,7 +337,7 @@ static void note_sent(void *ctx, int rc)
 	x->rc = rc;
 }
 
-static uint8_t got[4u << 20];
+static uint8_t got[6u << 20];
 
 static size_t peer_reads(size_t want)
 {
@@ -409,6 +409,52 @@ static void frames_leave_in_order_copied_or_borrowed(void **state)
 	assert_int_equal(sent[0].rc, 0);
 	assert_int_equal(sent[1].rc, 0);
 	assert_int_equal(s.conn.tx_queued, 0);
+}
+
+/* One frame after another, each of so many pieces: more than one send takes, empty ones, and one longer than a send. */
+static void a_payload_in_pieces_leaves_whole(void **state)
+{
+	static const size_t numbers[] = {0,  1, RV_CONN_IOVS - 1, RV_CONN_IOVS, RV_CONN_IOVS + 1,
+					 300};
+	static uint8_t big[RV_CONN_SEND_BYTES + 999];
+	static struct iovec piece[RV_ARRAY_NR(numbers)][300];
+	struct sent sent[RV_ARRAY_NR(numbers)] = {{0}};
+	struct rv_preamble pre;
+	size_t at = 0;
+
+	NEED_RING();
+	for (size_t i = 0; i < sizeof(big); i++)
+		big[i] = (uint8_t)(i * 7 + i / 253);
+	for (size_t k = 0; k < RV_ARRAY_NR(numbers); k++) {
+		for (size_t i = 0; i < numbers[k]; i++)
+			piece[k][i] = (struct iovec){big + i, i == 17 ? sizeof(big) - i
+								      : i % 5 * 100 + k % 2};
+		assert_int_equal(rv_conn_send_pieces(&s.conn, 2, "h", 1, piece[k], numbers[k],
+						     note_sent, &sent[k]),
+				 0);
+		assert_int_equal(sent[k].nr, 0); /* never from inside */
+	}
+	at = peer_reads(s.conn.tx_queued);
+	UNTIL(!s.conn.tx_queued);
+	assert_true(at > 4 * sizeof(big) && at < sizeof(got));
+	at = 0;
+	for (size_t k = 0; k < RV_ARRAY_NR(numbers); k++) {
+		size_t end;
+
+		assert_int_equal(rv_preamble_decode(got + at, &pre), 0);
+		assert_int_equal(pre.header_len, 1);
+		at += RV_FRAME_PREAMBLE + 1;
+		end = at + pre.payload_len;
+		for (size_t i = 0; i < numbers[k]; at += piece[k][i++].iov_len)
+			assert_memory_equal(got + at, piece[k][i].iov_base, piece[k][i].iov_len);
+		assert_int_equal(at, end);
+		assert_int_equal(sent[k].nr, 1);
+		assert_int_equal(sent[k].rc, 0);
+	}
+	rv_conn_close(&s.conn, -ETIMEDOUT);
+	assert_int_equal(rv_conn_send_pieces(&s.conn, 2, "h", 1, piece[1], 1, note_sent, &sent[0]),
+			 -ESHUTDOWN);
+	assert_int_equal(sent[0].nr, 1);
 }
 
 #define QUEUED 200u
@@ -693,6 +739,7 @@ int main(void)
 		CONN(a_paused_connection_can_be_closed),
 		CONN(a_paused_connection_reads_no_more_until_it_goes_on),
 		CONN(frames_leave_in_order_copied_or_borrowed),
+		CONN(a_payload_in_pieces_leaves_whole),
 		CONN(a_close_calls_every_sent_of_what_is_queued_once),
 		CONN(a_broken_pipe_fails_what_is_queued),
 		CONN(a_close_from_inside_sent_is_clean),

@@ -221,6 +221,13 @@ static struct fake_sent *take_answer_of(struct fake_link *l, bool *error)
 	return s;
 }
 
+/* It has left, and the engines have their holds back. */
+static void answer_leaves(struct fake_sent *s)
+{
+	fake_sent_free(s);
+	fake_engine_run(&w);
+}
+
 static struct fake_sent *take_answer(bool *error)
 {
 	return take_answer_of(in, error);
@@ -248,9 +255,35 @@ static void a_request_is_answered_with_what_there_is(void **state)
 	assert_int_equal(said.one[2].rc, 0);
 	assert_int_equal(rv_messenger_pending(mess), 1);
 	assert_int_equal(fake_slot(&w, slot[0])->locks, 0);
-	fake_sent_free(s);
+	answer_leaves(s);
 	assert_int_equal(rv_messenger_pending(mess), 0);
 	assert_int_equal(rv_messenger_bytes_out(mess) - before, 100);
+}
+
+/* The slot ends while nobody reads the answer: its bytes stay as they are until they were sent, or the connection ends. */
+static void what_is_being_sent_outlives_its_slot(void **state)
+{
+	bool error;
+
+	(void)state;
+	for (unsigned closes = 0; closes < 2; closes++) {
+		uint64_t slot = fake_stage(&w, 100, 7, true, 1000);
+		struct fake_sent *s;
+
+		request_many(&slot, 1, 4096);
+		fake_drop_slot(&w, slot);
+		assert_true(rv_counter_get(&w.engine.pool.used_bytes) >= 100);
+		if (closes) {
+			fake_link_closed(in, -ECONNRESET);
+			s = take_answer(&error);
+		} else {
+			s = take_answer(&error);
+		}
+		answer_leaves(s);
+		assert_false(error);
+		assert_int_equal(rv_counter_get(&w.engine.pool.used_bytes), 0);
+		assert_int_equal(rv_messenger_pending(mess), 0);
+	}
 }
 
 /* Four by one connection, sixteen by all, that nobody reads; one more is told to come again, until one of them is gone. */
@@ -271,17 +304,17 @@ static void so_many_answers_are_under_way_and_no_more(void **state)
 		}
 	}
 	assert_int_equal(rv_messenger_pending(mess), 16);
-	fake_sent_free(s[0][0]);
+	answer_leaves(s[0][0]);
 	for (unsigned k = 1; k < 3; k++) {
 		request_many_on(l[k], &slot, 1, 4096);
-		fake_sent_free(take_answer_of(l[k], &error));
+		answer_leaves(take_answer_of(l[k], &error));
 		assert_true(error);
 	}
 	request_many_on(l[0], &slot, 1, 4096);
 	s[0][0] = take_answer_of(l[0], &error);
 	assert_false(error);
 	for (unsigned i = 0; i < 25; i++)
-		fake_sent_free(s[i / 5][i % 5]);
+		answer_leaves(s[i / 5][i % 5]);
 	assert_int_equal(rv_messenger_pending(mess), 0);
 }
 
@@ -292,10 +325,10 @@ static void a_request_without_room_for_what_is_to_be_said_is_refused(void **stat
 
 	(void)state;
 	request_many(&slot, 1, 23);
-	fake_sent_free(take_answer(&error));
+	answer_leaves(take_answer(&error));
 	assert_true(error);
 	request_many(&slot, 1, 24);
-	fake_sent_free(take_answer(&error));
+	answer_leaves(take_answer(&error));
 	assert_false(error);
 	assert_int_equal(rv_messenger_pending(mess), 0);
 }
@@ -311,6 +344,7 @@ int main(void)
 		TEST(what_is_said_of_bytes_that_are_not_there_is_not_believed),
 		TEST(a_lost_connection_ends_it_and_leaves_no_lease_to_end),
 		TEST_IN(a_request_is_answered_with_what_there_is),
+		TEST_IN(what_is_being_sent_outlives_its_slot),
 		TEST_IN(so_many_answers_are_under_way_and_no_more),
 		TEST_IN(a_request_without_room_for_what_is_to_be_said_is_refused),
 	};

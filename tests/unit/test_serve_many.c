@@ -3,6 +3,7 @@
 
 #include "dataplane/base/hash.h"
 #include "dataplane/base/units.h"
+#include "dataplane/mem/region.h"
 #include "tests/fake/fake_engine.h"
 #include "tests/unit/exact.h"
 
@@ -14,6 +15,7 @@
 
 static struct fake_engine w;
 static struct rv_peer_many many;
+static struct rv_along along[RV_PEER_MANY_MAX];
 static uint8_t buf[CAP];
 
 static int setup(void **state)
@@ -45,6 +47,7 @@ static struct rv_msg_serve_many serve(uint32_t cap)
 		.engine = &w.engine,
 		.worker = CONSUMER,
 		.many = &many,
+		.along = along,
 		.buf = buf,
 		.cap = cap,
 		.used = BEGIN,
@@ -54,19 +57,29 @@ static struct rv_msg_serve_many serve(uint32_t cap)
 	return m;
 }
 
-static bool is(uint32_t off, uint32_t len, int byte)
+/* They were sent. */
+static void served(uint32_t nr)
 {
-	for (uint32_t i = 0; i < len; i++)
-		if (buf[off + i] != byte)
+	struct rv_msg_served m = {.engine = &w.engine, .along = along, .along_nr = nr};
+
+	fake_ask(&w, rv_engine_run_served, &m, sizeof(m));
+}
+
+static bool are(const uint8_t *bytes, size_t len, int byte)
+{
+	for (size_t i = 0; i < len; i++)
+		if (bytes[i] != byte)
 			return false;
 	return true;
 }
 
-static void each_payload_is_copied_and_no_lease_is_left(void **state)
+static void each_payload_is_sent_from_where_it_lies_and_no_lease_is_left(void **state)
 {
 	uint64_t no_offer = rv_counter_get(&w.engine.stats.path[RV_PATH_NO_OFFER]);
 	uint64_t slot[] = {fake_stage(&w, 1000, 1, true, ALICE), fake_stage(&w, 0, 0, false, ALICE),
 			   fake_stage(&w, BYTES_MAX, 2, false, ALICE)};
+	struct rv_block *block[] = {fake_slot(&w, slot[0])->block, fake_slot(&w, slot[2])->block};
+	unsigned holds[] = {block[0]->holds, block[1]->holds};
 	struct rv_msg_serve_many m;
 
 	(void)state;
@@ -77,20 +90,29 @@ static void each_payload_is_copied_and_no_lease_is_left(void **state)
 	assert_int_equal(many.one[0].len, 1000);
 	assert_int_equal(many.one[1].len, 0);
 	assert_int_equal(many.one[2].len, BYTES_MAX);
-	assert_true(is(many.one[0].off, 1000, 1) && is(many.one[2].off, BYTES_MAX, 2));
-	assert_int_equal(many.one[0].off % RV_MANY_ALIGN, 0);
-	assert_int_equal(many.one[2].off % RV_MANY_ALIGN, 0);
-	assert_true(many.one[0].off >= BEGIN && many.one[2].off >= many.one[0].off + 1000);
-	assert_int_equal(m.used, many.one[2].off + BYTES_MAX);
-	/* Between them is nothing of what was in the buffer before. */
-	assert_true(is(BEGIN, many.one[0].off - BEGIN, 0));
-	assert_true(is(many.one[0].off + 1000, many.one[2].off - many.one[0].off - 1000, 0));
-	assert_true(is(0, BEGIN, 0x5a));
+	assert_int_equal(m.along_nr, 2);
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(along[i].off, many.one[2 * i].off);
+		assert_int_equal(along[i].len, many.one[2 * i].len);
+		assert_int_equal(along[i].off % RV_MANY_ALIGN, 0);
+		assert_ptr_equal(along[i].bytes, rv_block_ptr(block[i]));
+		assert_true(are(along[i].bytes, along[i].len, (int)i + 1));
+		assert_int_equal(block[i]->holds, holds[i] + 1);
+	}
+	assert_true(along[0].off >= BEGIN && along[1].off >= along[0].off + 1000);
+	assert_int_equal(m.used, along[1].off + BYTES_MAX);
+	assert_true(are(buf, sizeof(buf), 0x5a));
 	assert_int_equal(rv_counter_get(&w.engine.stats.path[RV_PATH_NO_OFFER]) - no_offer, 3);
 	for (unsigned i = 0; i < 3; i++) {
 		assert_int_equal(fake_slot(&w, slot[i])->locks, 0);
 		fake_drop_slot(&w, slot[i]);
 	}
+	/* The slots are gone, the bytes stay until they were sent. */
+	for (unsigned i = 0; i < 2; i++)
+		assert_true(are(along[i].bytes, along[i].len, (int)i + 1));
+	assert_true(rv_counter_get(&w.engine.pool.used_bytes) >= 1000 + BYTES_MAX);
+	served(m.along_nr);
+	assert_int_equal(rv_counter_get(&w.engine.pool.used_bytes), 0);
 }
 
 /* One slot of this length, so much room behind BEGIN, and the longest that is wanted. */
@@ -117,15 +139,16 @@ static void what_is_too_long_or_has_no_room_is_left_out(void **state)
 		uint64_t slot = fake_stage(&w, limits[i].len, 3, false, ALICE);
 		struct rv_msg_serve_many m;
 
-		memset(buf, 0x5a, sizeof(buf));
 		ask_for(&slot, 1, limits[i].each);
 		m = serve(limits[i].cap);
 		if ((many.one[0].rc == 0) != limits[i].along)
 			fail_msg("row %zu", i);
 		assert_true(many.one[0].rc == 0 || many.one[0].rc == -EAGAIN);
 		assert_true(m.used <= rv_max_u64(limits[i].cap, BEGIN));
-		assert_true(is(m.used, (uint32_t)sizeof(buf) - m.used, 0x5a));
+		assert_int_equal(m.along_nr, limits[i].along && limits[i].len);
 		fake_drop_slot(&w, slot);
+		served(m.along_nr);
+		assert_int_equal(rv_counter_get(&w.engine.pool.used_bytes), 0);
 	}
 }
 
@@ -139,12 +162,12 @@ static void what_is_not_there_or_anothers_or_done_is_left_as_it_is(void **state)
 	fake_drop_slot(&w, gone);
 	ask_for(slot, 4, 100);
 	many.one[2].rc = 0; /* another core has done it */
-	serve(CAP);
+	assert_int_equal(serve(CAP).along_nr, 0);
 	assert_int_equal(many.one[0].rc, -EAGAIN);
 	assert_int_equal(many.one[1].rc, -EAGAIN);
 	assert_int_equal(many.one[2].len, 0);
 	assert_int_equal(many.one[3].rc, -EAGAIN);
-	assert_true(is(0, sizeof(buf), 0x5a));
+	assert_true(are(buf, sizeof(buf), 0x5a));
 	fake_drop_slot(&w, here);
 }
 
@@ -157,9 +180,42 @@ static void the_hash_of_the_content_goes_along_where_it_is_known(void **state)
 	fake_slot(&w, slot[0])->has_xxh3 = true;
 	fake_slot(&w, slot[0])->xxh3 = 4711;
 	ask_for(slot, 2, 100);
-	serve(CAP);
+	served(serve(CAP).along_nr);
 	assert_true(many.one[0].has_xxh3 && many.one[0].xxh3 == 4711);
 	assert_false(many.one[1].has_xxh3);
+	fake_drop_slot(&w, slot[0]);
+	fake_drop_slot(&w, slot[1]);
+}
+
+/* A client's region goes when the client says so: what lies there is copied, and what cannot be is asked for alone. */
+static void what_lies_in_a_region_is_copied(void **state)
+{
+	uint64_t slot[] = {fake_stage(&w, 100, 7, true, ALICE), fake_stage(&w, 10, 8, true, ALICE)};
+	struct rv_arena *a = fake_slot(&w, slot[0])->block->arena;
+	struct rv_region region = {.fd = a->pages.memfd, .arena = a};
+	struct rv_msg_serve_many m;
+
+	(void)state;
+	for (unsigned gone = 0; gone < 2; gone++) {
+		unsigned holds = fake_slot(&w, slot[0])->block->holds;
+
+		a->region = &region;
+		if (gone)
+			rv_copy_latch(&region.gate);
+		ask_for(slot, 2, 1000);
+		m = serve(CAP);
+		a->region = NULL;
+		assert_int_equal(many.one[0].rc, gone ? -EAGAIN : 0);
+		assert_int_equal(m.along_nr, gone ? 0 : 2);
+		assert_int_equal(m.used, gone ? BEGIN : along[1].off + 10);
+		assert_int_equal(fake_slot(&w, slot[0])->block->holds, holds);
+		for (unsigned i = 0; i < m.along_nr; i++) {
+			assert_null(along[i].block);
+			assert_ptr_equal(along[i].bytes, buf + along[i].off);
+			assert_true(are(along[i].bytes, along[i].len, 7 + (int)i));
+		}
+		served(m.along_nr);
+	}
 	fake_drop_slot(&w, slot[0]);
 	fake_drop_slot(&w, slot[1]);
 }
@@ -169,7 +225,8 @@ static void the_hash_of_the_content_goes_along_where_it_is_known(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(each_payload_is_copied_and_no_lease_is_left),
+		TEST(each_payload_is_sent_from_where_it_lies_and_no_lease_is_left),
+		TEST(what_lies_in_a_region_is_copied),
 		TEST(what_is_too_long_or_has_no_room_is_left_out),
 		TEST(what_is_not_there_or_anothers_or_done_is_left_as_it_is),
 		TEST(the_hash_of_the_content_goes_along_where_it_is_known),
