@@ -93,7 +93,7 @@ unsigned rv_ucx_get_deliver(struct rv_ucx_worker *w)
 	struct rv_list over, *it;
 	unsigned n = 0;
 
-	/* done() may post again; what completes at once then waits for the next poll. */
+	/* done() may post again; what completes at once then waits for the next call. */
 	rv_list_init(&over);
 	rv_list_splice(&over, &w->done);
 	while ((it = rv_list_pop(&over))) {

@@ -12,7 +12,10 @@
 #include "ucx/get.h"
 #include "ucx/ucx_err.h"
 
-/* Rounds of progress in one poll: enough to keep a pipe full, few enough for the other pollers. */
+/*
+ * Rounds of progress in one poll: enough to keep a pipe full, few enough for the other pollers. What has completed is
+ * told after each: the next read may wait for it, and until it is asked for the owner has nothing to send.
+ */
 #define ROUNDS 16
 
 /* How long a close that was not quiesced waits for its endpoints. */
@@ -25,9 +28,9 @@ static unsigned progress(struct rv_ucx_worker *w)
 	for (unsigned i = 0; i < ROUNDS; i++) {
 		unsigned events = ucp_worker_progress(w->ucp);
 
+		n += events + rv_ucx_get_deliver(w);
 		if (!events)
 			break;
-		n += events;
 	}
 	return n;
 }

@@ -1,8 +1,8 @@
 /*
  * worker.h - one UCX worker and all that lives on it; a poller of its reactor.
  *
- *   poll:  progress (bounded) --> broken endpoints are closed, closed ones freed --> done() of finished GETs
- *          --> frames that arrived are handed on
+ *   poll:  progress, done() of finished GETs (both bounded) --> broken endpoints are closed, closed ones freed
+ *          --> done() of the GETs that were theirs --> frames that arrived are handed on
  *
  * UCX's callbacks only move things between the lists here; poll acts on them.
  */

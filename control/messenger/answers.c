@@ -96,6 +96,7 @@ int rv_answer_in_pieces(struct rv_mlink *l, const struct rv_msg_id *id,
 	uint8_t head[HEAD_MAX];
 	size_t head_len = encode_with_headers(head, id, pair, 1);
 
+	RV_CHECK(!l->datagram);
 	if (!l->link)
 		return -ESHUTDOWN;
 	return l->link->ops->send_pieces(l->link, RV_FRAME_RESPONSE, head, head_len, piece, nr,

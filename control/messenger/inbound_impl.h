@@ -24,7 +24,7 @@ struct request {
 	uint64_t ends;      /* `_rvd_ends`; 0: not said. RV_GET looks at them */
 };
 
-/* answers.c. What is passed is copied before they return, but for the body of rv_answer_response() with a @sent. */
+/* answers.c. What is passed is copied before they return, but for a body with a @sent, which is borrowed until then. */
 
 /** The link to answer on: what came as a datagram is answered to whoever its id names, on the link that reaches it now. */
 struct rv_link *rv_answer_link(struct rv_mlink *l, uint64_t worker);
@@ -37,7 +37,7 @@ int rv_answer_response(struct rv_mlink *l, const struct rv_msg_id *id, bool erro
 int rv_answer_with_headers(struct rv_mlink *l, const struct rv_msg_id *id,
 			   const struct rv_header_pair *pairs, size_t nr, const void *body,
 			   size_t len, rv_sent_fn *sent, void *ctx);
-/** The same with a body in pieces, borrowed until @sent, to what came by a link that has a way to send them. */
+/** The same with a body in pieces; what says where they are is borrowed too. */
 int rv_answer_in_pieces(struct rv_mlink *l, const struct rv_msg_id *id,
 			const struct rv_header_pair *pair, const struct iovec *piece, size_t nr,
 			rv_sent_fn *sent, void *ctx);

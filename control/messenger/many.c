@@ -50,10 +50,6 @@ static void many_end(struct many *n)
 
 	rv_cell_free(m->reactor->port, n->cell);
 	m->serving--;
-	n->rq.link->many--;
-	rv_mlink_request_done(n->rq.link);
-	rv_mlink_drop(n->rq.link);
-	m->many_live--;
 	rv_slab_give(&m->many, n);
 }
 
@@ -74,10 +70,21 @@ static void gave_back(struct rv_port *port, struct rv_cell *cell)
 	give_back(cell->ctx);
 }
 
+static bool holds_any(const struct many *n, const struct rv_engine *e)
+{
+	for (uint32_t i = 0; i < n->along_nr; i++) {
+		if (n->along[i].block && n->along[i].engine == e)
+			return true;
+	}
+	return false;
+}
+
 static void give_back(struct many *n)
 {
 	const struct rv_engines *set = n->m->conf.engines;
 
+	while (n->engine < set->nr && !holds_any(n, set->engine[n->engine]))
+		n->engine++;
 	if (n->engine == set->nr) {
 		many_end(n);
 		return;
@@ -98,6 +105,11 @@ static void sent(void *ctx, int rc)
 	for (uint32_t i = 0; i < n->along_nr && !rc; i++)
 		bytes += n->along[i].len;
 	rv_counter_add(&n->m->bytes_out, bytes);
+	/* From now on its peer may ask again: what is left is between us and the engines. */
+	n->m->many_live--;
+	n->rq.link->many--;
+	rv_mlink_request_done(n->rq.link);
+	rv_mlink_drop(n->rq.link);
 	n->engine = 0;
 	give_back(n);
 }
@@ -204,7 +216,7 @@ void rv_inbound_get_many(struct rv_messenger *m, const struct request *rq, const
 		rv_answer_error(rq, "Failed to deserialize input: not a request for many slots");
 		return;
 	}
-	if (rq->kind != RV_CALL_UNARY || !rq->link->link || !rq->link->link->ops->send_pieces) {
+	if (rq->link->datagram || rq->kind != RV_CALL_UNARY) {
 		rv_answer_error(rq, "answered by connections only, with their bytes");
 		return;
 	}

@@ -25,7 +25,7 @@
 #include "dataplane/lcore/reactor.h"
 
 #define RV_CONN_SEND_BYTES (1u << 20)
-#define RV_CONN_IOVS       64
+#define RV_CONN_IOVS       128
 #define RV_CONN_HEAD       640         /* preamble and header that need no memory of their own */
 #define RV_CONN_PROGRESS   (64u << 10) /* bytes of a long frame that keep it alive: rv_conn_limit() */
 

@@ -54,7 +54,7 @@ struct rv_link_ops {
 	/**
 	 * Send one frame whose payload lies in pieces, one behind the other. The header is copied; the pieces, and what
 	 * says where they are, are borrowed until @sent, which is never NULL. As send() otherwise.
-	 * NULL: this kind of link has no way to.
+	 * Streams only.
 	 */
 	int (*send_pieces)(struct rv_link *l, unsigned type, const void *header, size_t header_len,
 			   const struct iovec *piece, size_t nr, rv_sent_fn *sent, void *ctx);

@@ -57,22 +57,38 @@ static int link_send_pieces(struct rv_link *rl, unsigned type, const void *heade
 			    size_t header_len, const struct iovec *piece, size_t nr,
 			    rv_sent_fn *sent, void *ctx)
 {
-	uint8_t *whole;
-	size_t len = 0;
+	struct fake_sent *s;
 	int rc;
 
-	for (size_t i = 0; i < nr; i++)
-		len += piece[i].iov_len;
-	whole = malloc(len ? len : 1);
-	assert_non_null(whole);
+	assert_non_null(sent);
+	rc = link_send(rl, type, header, header_len, NULL, 0, sent, ctx);
+	if (rc)
+		return rc;
+	s = RV_LIST_ENTRY(self(rl)->out.prev, struct fake_sent, link);
+	s->piece = piece;
+	s->piece_nr = nr;
+	return 0;
+}
+
+/* Pieces are read when they leave, not before. */
+static void gather(struct fake_sent *s)
+{
+	size_t len = 0;
+
+	for (size_t i = 0; i < s->piece_nr; i++)
+		len += s->piece[i].iov_len;
+	if (!s->piece_nr)
+		return;
+	free(s->payload);
+	s->payload = malloc(len ? len : 1);
+	assert_non_null(s->payload);
+	s->payload_len = len;
 	len = 0;
-	for (size_t i = 0; i < nr; i++) {
-		memcpy(whole + len, piece[i].iov_base, piece[i].iov_len);
-		len += piece[i].iov_len;
+	for (size_t i = 0; i < s->piece_nr; i++) {
+		memcpy(s->payload + len, s->piece[i].iov_base, s->piece[i].iov_len);
+		len += s->piece[i].iov_len;
 	}
-	rc = link_send(rl, type, header, header_len, whole, len, sent, ctx);
-	free(whole);
-	return rc;
+	s->piece_nr = 0;
 }
 
 static bool link_displace(struct rv_link *rl)
@@ -274,6 +290,7 @@ void fake_link_closed(struct fake_link *l, int rc)
 	{
 		struct fake_sent *s = RV_LIST_ENTRY(it, struct fake_sent, link);
 
+		gather(s);
 		if (s->sent)
 			s->sent(s->ctx, rc ? rc : -ESHUTDOWN);
 		s->sent = NULL;
@@ -289,10 +306,13 @@ void fake_link_closed(struct fake_link *l, int rc)
 struct fake_sent *fake_link_take(struct fake_link *l)
 {
 	struct rv_list *it = rv_list_pop(&l->out);
+	struct fake_sent *s;
 
 	if (!it)
 		fail_msg("nothing was sent");
-	return RV_LIST_ENTRY(it, struct fake_sent, link);
+	s = RV_LIST_ENTRY(it, struct fake_sent, link);
+	gather(s);
+	return s;
 }
 
 bool fake_link_quiet(const struct fake_link *l)

@@ -21,6 +21,8 @@ struct fake_sent {
 	unsigned type;
 	size_t header_len, payload_len;
 	uint8_t *header, *payload;
+	const struct iovec *piece; /* the payload's, until it is taken */
+	size_t piece_nr;
 	rv_sent_fn *sent; /* still to be called */
 	void *ctx;
 };
