@@ -662,6 +662,23 @@ static void a_datagram_that_asks_for_bytes_is_answered_with_a_grant(void **state
 	assert_int_equal(fake_slot(&w, slot)->locks, 1); /* what is pulled needs a lease */
 }
 
+/* Their payloads would be more than one holds. */
+static void many_by_a_datagram_are_refused(void **state)
+{
+	uint64_t worker = add(NUMBER, NULL, FRAME_MAX);
+	char text[512];
+	size_t len;
+
+	(void)state;
+	request(common(), worker, 1, RV_CALL_UNARY, "_rvd_get_many",
+		"room" /* and */ "each" /* of */ "the slot");
+	fake_engine_run(&w);
+	fake_link_connected(newest(), 0);
+	assert_int_equal(need_response(newest(), text, sizeof(text), &len), 1);
+	assert_string_equal(text, "answered by connections only, with their bytes");
+	assert_int_equal(rv_messenger_pending(mess), 0);
+}
+
 #define AIR(t) cmocka_unit_test_setup_teardown(t, setup_air, finish_air)
 
 int main(void)
@@ -689,6 +706,7 @@ int main(void)
 		AIR(a_way_that_the_peer_does_not_use_closes_without_a_word),
 		AIR(who_is_reached_by_datagrams_is_not_asked_for_bytes),
 		AIR(a_datagram_that_asks_for_bytes_is_answered_with_a_grant),
+		AIR(many_by_a_datagram_are_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
