@@ -9,6 +9,7 @@
 
 #include "control/frame/frame.h"
 #include "control/json/rv_codec.h"
+#include "control/messenger/headers.h"
 #include "control/messenger/address.h"
 #include "control/messenger/messenger_impl.h"
 #include "dataplane/base/units.h"
@@ -313,5 +314,16 @@ static inline struct fake_link *route_up(uint64_t owner, const char *const *name
 }
 
 #define MESSENGER(t) cmocka_unit_test_setup_teardown(t, setup, finish)
+
+/* A number among the headers; @none if there is none. */
+static inline uint64_t number(const uint8_t *map, size_t len, const char *key, uint64_t none)
+{
+	uint64_t n = none;
+
+	rv_headers_find_u64(map, len, key, &n);
+	return n;
+}
+
+#define NONE 999999u
 
 #endif
