@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 /* An arena that can shrink under us would turn a read into SIGBUS. */
-static bool usable(int fd, uint64_t len)
+bool rv_arena_usable(int fd, uint64_t len)
 {
 	struct stat st;
 	int seals = fcntl(fd, F_GET_SEALS);
@@ -24,7 +24,7 @@ static int map(struct rv_arena *a, int fd, const char **why)
 	int prot = PROT_READ | (a->writable ? PROT_WRITE : 0);
 	void *p;
 
-	if (!usable(fd, a->len)) {
+	if (!rv_arena_usable(fd, a->len)) {
 		*why = "the daemon sent memory that is too short or not sealed";
 		return -EPROTO;
 	}
@@ -67,10 +67,11 @@ static int show(struct rv_arena_map *m, const struct rv_arena_word *w, struct rv
 static int find(struct rv_arena_map *m, const struct rv_arena_word *w, struct rv_arena **out,
 		const char **why)
 {
-	struct rv_arena *a = rv_map64_get(&m->by_id, w->id);
+	struct rv_arena *a =
+		m->last && m->last->id == w->id ? m->last : rv_map64_get(&m->by_id, w->id);
 
 	if (a) {
-		*out = a;
+		*out = m->last = a;
 		return 0;
 	}
 	if (w->fd < 0) {
@@ -205,6 +206,7 @@ void rv_arena_map_sweep(struct rv_arena_map *m, uint64_t oldest)
 		if (!a->idle_since || oldest <= a->idle_since || a == m->kept)
 			continue;
 		rv_map64_del(&m->by_id, a->id);
+		m->last = NULL;
 		munmap(a->base, a->len);
 		forget(a);
 		m->idle_nr--;
@@ -222,5 +224,6 @@ void rv_arena_map_fini(struct rv_arena_map *m, bool unmap)
 			munmap(a->base, a->len);
 		forget(a);
 	}
+	m->last = m->kept = NULL;
 	rv_map64_fini(&m->by_id);
 }

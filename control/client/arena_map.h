@@ -43,6 +43,7 @@ struct rv_arena_map {
 	struct rv_map64 by_id;
 	uint64_t idle_nr;      /* single-use arenas without holds, but for this one: */
 	struct rv_arena *kept; /* NULL: none */
+	struct rv_arena *last; /* that was named; NULL: it is gone */
 };
 
 /** What a reply says about an arena. */
@@ -92,5 +93,8 @@ void rv_arena_map_sweep(struct rv_arena_map *m, uint64_t oldest);
 
 /** Forget all; @unmap false leaves the mappings to the parent process. */
 void rv_arena_map_fini(struct rv_arena_map *m, bool unmap);
+
+/** Is it memory of @len bytes, or more, that cannot shrink? */
+bool rv_arena_usable(int fd, uint64_t len);
 
 #endif

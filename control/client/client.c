@@ -244,7 +244,7 @@ static int dial(const char *path, int *out)
 	return rv_client_fail(rc, "cannot connect to %s: %s", sun.sun_path, strerrordesc_np(-rc));
 }
 
-static int greet(struct rv_client *c)
+static int greet(struct rv_client *c, uint32_t flags)
 {
 	struct rv_client_budget b = {.deadline_ns = rv_sat_add(rv_clock_ns(), HELLO_NS)};
 	struct rv_call *call = rv_client_call(RV_LOCAL_HELLO);
@@ -253,6 +253,7 @@ static int greet(struct rv_client *c)
 	if (!call)
 		return -ENOMEM;
 	call->rq.version = RV_LOCAL_VERSION;
+	call->rq.flags = flags;
 	rc = rv_client_ask(c, call, NULL, 0, &b);
 	if (rc == -EPROTO)
 		return -ENOTSUP;
@@ -265,15 +266,11 @@ static int greet(struct rv_client *c)
 	return 0;
 }
 
-int rv_open(const char *socket, struct rv_client **out)
+static int open_session(const char *socket, uint32_t flags, struct rv_client **out)
 {
-	struct rv_client *c;
+	struct rv_client *c = calloc(1, sizeof(*c));
 	int rc, fd = -1;
 
-	rv_client_clear_error();
-	if (!out)
-		return rv_client_fail(-EINVAL, "nowhere to put the session");
-	c = calloc(1, sizeof(*c));
 	if (!c)
 		return rv_client_no_memory();
 	rc = dial(socket, &fd);
@@ -285,7 +282,7 @@ int rv_open(const char *socket, struct rv_client **out)
 	pthread_mutex_init(&c->serve_lock, NULL);
 	pthread_cond_init(&c->served, NULL);
 	rv_list_init(&c->handlers);
-	rc = greet(c);
+	rc = greet(c, flags);
 	if (rc)
 		goto err_wire;
 	*out = c;
@@ -297,6 +294,18 @@ err_wire:
 err_free:
 	free(c);
 	return rc;
+}
+
+int rv_open(const char *socket, struct rv_client **out)
+{
+	int rc;
+
+	rv_client_clear_error();
+	if (!out)
+		return rv_client_fail(-EINVAL, "nowhere to put the session");
+	rc = open_session(socket, RV_LOCAL_QUEUES, out);
+	/* Their descriptor may have been one too many; without them it needs none. */
+	return rc == -EMFILE ? open_session(socket, 0, out) : rc;
 }
 
 void rv_close(struct rv_client *c)

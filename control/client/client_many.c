@@ -6,8 +6,10 @@
 
 #include "dataplane/base/units.h"
 
-/* Gets under way at once: two full requests, so that the owner fills one while the other is on its way. */
+/* Gets under way at once. */
 #define MANY_WINDOW ((size_t)2 * RV_LOCAL_MANY_MAX)
+/* Of one request, so that the results of one are told while others are on their way: three at first. */
+#define MANY_GROUP  86u
 
 /** What rv_get_many() is about; refs is NULL when handles are given. */
 struct many {
@@ -158,7 +160,7 @@ static int get_many(struct many *m, size_t nr, struct rv_result *res)
 			while (sent < nr && sent < i + MANY_WINDOW)
 				sent += many_start(
 					m, sent,
-					rv_min_u64(RV_LOCAL_MANY_MAX,
+					rv_min_u64(MANY_GROUP,
 						   rv_min_u64(nr, i + MANY_WINDOW) - sent),
 					res);
 		many_finish(m, i, &res[i]);

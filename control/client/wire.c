@@ -27,12 +27,15 @@ static void set_text(char out[RV_WIRE_TEXT], const char *text)
 	snprintf(out, RV_WIRE_TEXT, "%s", text);
 }
 
-/* rv_event_fd() is to be seen. Under the lock. */
+/*
+ * rv_event_fd() is to be seen. Under the lock. Once is enough until it is taken note of; but not for who waits for an
+ * edge while nobody would wake it for what comes into the queue: that one must come back after each turn.
+ */
 void rv_wire_kick(struct rv_wire *w)
 {
 	uint64_t one = 1;
 
-	if (w->ep < 0 || w->kicked)
+	if (w->ep < 0 || (w->kicked && rv_wire_queue_rests(w)))
 		return;
 	w->kicked = write(w->event, &one, sizeof(one)) == sizeof(one);
 }
@@ -54,7 +57,7 @@ void rv_wire_settle(struct rv_wire *w, struct rv_call *call, int rc, const char 
 		if (!w->turning)
 			rv_wire_kick(w);
 	} else {
-		pthread_cond_signal(&call->changed);
+		rv_call_wake(call);
 	}
 }
 
@@ -70,7 +73,7 @@ void rv_wire_kill_locked(struct rv_wire *w, int rc, const char *text)
 		rv_wire_settle(w, RV_LIST_ENTRY(w->order.next, struct rv_call, link), w->dead,
 			       w->dead_text);
 	if (w->server)
-		pthread_cond_signal(&w->server->changed);
+		rv_call_wake(w->server);
 }
 
 static void kill_wire(struct rv_wire *w, int rc, const char *text)
@@ -143,10 +146,14 @@ static int tx_wait(void *user, uint64_t deadline_ns)
 	mine = !w->reading;
 	w->reading = true;
 	pthread_mutex_unlock(&w->lock);
+	if (mine) {
+		rc = rv_wire_queue_rest(w);
+		broken = rc < 0 ? rc : 0;
+	}
 	rc = until_ready(w->fd, (short)(POLLOUT | (mine ? POLLIN : 0)),
 			 rv_min_u64(deadline_ns, slice_ns));
-	if (mine && !rc)
-		broken = rv_rx_read(&w->rx, w->fd, MSG_DONTWAIT, rv_wire_take_frame, w);
+	if (mine && !rc && !broken)
+		broken = rv_wire_read(w, MSG_DONTWAIT);
 	if (mine) {
 		pthread_mutex_lock(&w->lock);
 		w->reading = false;
@@ -211,6 +218,9 @@ static int enter(struct rv_wire *w, struct rv_call *call)
 			rv_list_push(&w->naming, &call->naming);
 		w->async_nr += call->async;
 		call->sent = true;
+		/* Its reply may come where only rv_progress() looks. */
+		if (call->async && !w->reading && !rv_wire_queue_rests(w))
+			rv_wire_kick(w);
 	}
 	return rc;
 }
@@ -420,14 +430,17 @@ void rv_wire_run_undo(struct rv_wire *w)
 /* Receiving: one thread at a time. */
 
 /* Read once. @return 0; -ETIMEDOUT; else the connection cannot go on */
-static int read_some(struct rv_wire *w, uint64_t deadline_ns)
+static int read_some(struct rv_wire *w, uint64_t look_ns, uint64_t deadline_ns)
 {
-	int rc;
+	int rc = rv_wire_queue_look(w, look_ns, deadline_ns);
 
+	w->slept = !rc;
+	if (rc)
+		return rc < 0 ? rc : 0;
 	if (deadline_ns == RV_NEVER)
-		return rv_rx_read(&w->rx, w->fd, 0, rv_wire_take_frame, w);
+		return rv_wire_read(w, 0);
 	rc = until_ready(w->fd, POLLIN, deadline_ns);
-	return rc ? rc : rv_rx_read(&w->rx, w->fd, MSG_DONTWAIT, rv_wire_take_frame, w);
+	return rc ? rc : rv_wire_read(w, MSG_DONTWAIT);
 }
 
 const char *rv_wire_broken_text(int rc)
@@ -451,7 +464,7 @@ bool rv_wire_wake_waiter(struct rv_wire *w)
 {
 	if (rv_list_empty(&w->waiters))
 		return false;
-	pthread_cond_signal(&RV_LIST_ENTRY(w->waiters.next, struct rv_call, waiting)->changed);
+	rv_call_wake(RV_LIST_ENTRY(w->waiters.next, struct rv_call, waiting));
 	return true;
 }
 
@@ -461,8 +474,24 @@ bool rv_wire_wake_waiter(struct rv_wire *w)
  */
 void rv_wire_pass_on(struct rv_wire *w)
 {
-	if (!w->reading && !rv_wire_wake_waiter(w) && w->async_nr)
+	/* Of calls that were given up as well: nobody else would see their replies in the queue. */
+	bool any = w->async_nr || (!rv_wire_queue_rests(w) && !rv_list_empty(&w->order));
+
+	if (!w->reading && !rv_wire_wake_waiter(w) && any)
 		rv_wire_kick(w);
+}
+
+static void make_changed(struct rv_call *call)
+{
+	pthread_condattr_t attr;
+
+	if (call->has_changed)
+		return;
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&call->changed, &attr);
+	pthread_condattr_destroy(&attr);
+	call->has_changed = true;
 }
 
 /* Sleep until the call has ended or the reading is ours. Under the lock. @return 0 or -ETIMEDOUT */
@@ -474,6 +503,7 @@ int rv_wire_sleep_on(struct rv_wire *w, struct rv_call *call, uint64_t deadline_
 	};
 	int rc;
 
+	make_changed(call);
 	/* A serving thread reads for others only if nobody else does. */
 	if (call == w->server)
 		rv_list_push(&w->waiters, &call->waiting);
@@ -488,19 +518,30 @@ int rv_wire_sleep_on(struct rv_wire *w, struct rv_call *call, uint64_t deadline_
 }
 
 /* Read for everybody until something has come. Under the lock, but not while reading. */
-int rv_wire_lead(struct rv_wire *w, uint64_t deadline_ns)
+int rv_wire_lead(struct rv_wire *w, uint64_t look_ns, uint64_t deadline_ns)
 {
 	int rc;
 
 	w->reading = true;
 	pthread_mutex_unlock(&w->lock);
-	rc = read_some(w, deadline_ns);
+	rc = read_some(w, look_ns, deadline_ns);
 	pthread_mutex_lock(&w->lock);
 	w->reading = false;
 	if (rc && rc != -ETIMEDOUT) {
 		rv_wire_kill_locked(w, rc, rv_wire_broken_text(rc));
 		rc = 0;
 	}
+	return rc;
+}
+
+/* As long as its reply does not come soon, less and less time is spent on looking for it. */
+static int lead_for(struct rv_wire *w, const struct rv_call *call, uint64_t deadline_ns)
+{
+	uint64_t look_ns = rv_wire_look_ns(w, call);
+	int rc = rv_wire_lead(w, look_ns, deadline_ns);
+
+	if (look_ns)
+		rv_wire_looked(w, call, !w->slept);
 	return rc;
 }
 
@@ -512,7 +553,7 @@ int rv_wire_wait(struct rv_wire *w, struct rv_call *call, uint64_t deadline_ns)
 	pthread_mutex_lock(&w->lock);
 	while (!call->done && !rc)
 		rc = w->reading ? rv_wire_sleep_on(w, call, deadline_ns)
-				: rv_wire_lead(w, deadline_ns);
+				: lead_for(w, call, deadline_ns);
 	if (call->done)
 		rc = call->rc;
 	else
@@ -663,6 +704,7 @@ void rv_wire_fini(struct rv_wire *w)
 		rv_call_free(RV_LIST_ENTRY(it, struct rv_call, link));
 	for (size_t i = 0; i < RV_ARRAY_NR(w->spare); i++)
 		free(atomic_load_explicit(&w->spare[i], memory_order_acquire));
+	rv_wire_queue_close(w);
 	rv_map64_fini(&w->calls);
 	rv_rx_fini(&w->rx);
 	rv_tx_fini(&w->tx);

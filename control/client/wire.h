@@ -27,6 +27,7 @@
 #include "control/client/wire_rx.h"
 #include "control/client/wire_tx.h"
 #include "control/local/local_proto.h"
+#include "control/local/shmq.h"
 #include "dataplane/base/list.h"
 #include "dataplane/base/map64.h"
 
@@ -39,8 +40,9 @@ struct rv_call {
 	struct rv_list waiting; /* among those that sleep */
 	struct rv_list naming;  /* among those whose reply may name an arena */
 	bool sent, done, given_up;
-	bool async; /* nobody waits: once it has ended it is to be had from rv_wire_ready() */
-	void *user; /* asynchronous: whose step it is */
+	bool async;       /* nobody waits: once it has ended it is to be had from rv_wire_ready() */
+	void *user;       /* asynchronous: whose step it is */
+	bool has_changed; /* somebody has slept on it, so there is: */
 	pthread_cond_t changed;
 
 	/* The answer, once done. */
@@ -73,6 +75,25 @@ struct rv_wire_request {
 	size_t payload_len;
 };
 
+/** Whether looking for replies is worth it. */
+struct rv_looks {
+	unsigned vain; /* grows with each look in vain */
+	unsigned skip; /* so many waits do without */
+};
+
+/** Frames through memory shared with the daemon (wire_queue.c). */
+struct rv_wire_queue {
+	struct rv_shmq_out out; /* under the lock of tx */
+	struct rv_shmq_in in;   /* the reading thread's, and what follows but for `looks` */
+	void *mem;
+	bool alone; /* on one CPU nothing comes while we look */
+	uint64_t quiet_ns;
+	struct rv_looks turns;
+	uint8_t frame[RV_SHMQ_FRAME];
+
+	struct rv_looks looks[2]; /* far, near; under the wire's lock */
+};
+
 struct rv_wire {
 	int fd;
 	struct rv_tx tx;       /* its lock is taken before `lock`, never inside it */
@@ -100,10 +121,16 @@ struct rv_wire {
 	bool kicked; /* `event` is set */
 	bool turning; /* rv_progress() reads, and looks at `ready` when it has: nobody need wake it */
 
-	struct rv_rx rx; /* the reading thread's */
+	struct rv_wire_queue *queue; /* NULL: all goes through the socket */
+	uint64_t worker;             /* this node */
+
+	/* The reading thread's: */
+	struct rv_rx rx;
+	uint64_t frames; /* that came, but for bells */
+	bool slept;      /* at the socket */
 
 	/* Memory for whole groups, which the heap would give back to the system and take anew each time. */
-	_Atomic(struct rv_call_group *) spare[2];
+	_Atomic(struct rv_call_group *) spare[3];
 };
 
 /** @owns takes over @fd */

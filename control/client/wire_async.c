@@ -130,8 +130,8 @@ int rv_wire_start_write(struct rv_wire *w, struct rv_call *write, const void *da
 	return not_started(w, commit, rc);
 }
 
-/* Take note of what woke rv_event_fd(): what comes from now on wakes it again. */
-static void clear_events(struct rv_wire *w)
+/* Take note of what woke rv_event_fd(): what comes from now on wakes it again. @return whether anything did */
+static bool clear_events(struct rv_wire *w)
 {
 	struct epoll_event ev[4];
 	uint64_t count;
@@ -145,30 +145,68 @@ static void clear_events(struct rv_wire *w)
 	if (w->kicked && read(w->event, &count, sizeof(count)) == sizeof(count))
 		w->kicked = false;
 	pthread_mutex_unlock(&w->lock);
+	return nr > 0;
+}
+
+static int read_all(struct rv_wire *w)
+{
+	int rc = 0;
+
+	w->rx.dry = false;
+	for (unsigned i = 0; i < READS && !rc && !w->rx.dry; i++)
+		rc = rv_wire_read(w, MSG_DONTWAIT);
+	return rc;
+}
+
+/* The socket is read only if there is something in it, as long as the queue is looked at. @any calls are under way */
+static int look_around(struct rv_wire *w, bool any)
+{
+	uint64_t before = w->frames;
+	int rc;
+
+	if (rv_wire_queue_rests(w)) {
+		/* Who comes without having been woken may come again and again. */
+		any = !clear_events(w) && any;
+		rc = read_all(w);
+	} else {
+		rc = rv_wire_queue_take(w);
+		if (rc >= 0 && rv_shmq_others(&w->queue->in))
+			rc = read_all(w);
+	}
+	if (rc < 0 || !w->queue)
+		return rc;
+	if (w->frames != before) {
+		rv_wire_turn_found(w);
+		return 0;
+	}
+	if (!rv_wire_turn_quiet(w, any))
+		return 0;
+	clear_events(w);
+	rc = read_all(w);
+	return rc ? rc : rv_wire_queue_rest(w);
 }
 
 void rv_wire_turn(struct rv_wire *w)
 {
-	bool mine, undo;
+	bool mine, any, undo;
 	int rc = 0;
 
-	clear_events(w);
 	pthread_mutex_lock(&w->lock);
 	mine = !w->reading && !w->dead;
+	any = w->async_nr != 0;
 	if (mine)
 		w->reading = w->turning = true;
 	pthread_mutex_unlock(&w->lock);
-	if (mine) {
-		w->rx.dry = false;
-		for (unsigned i = 0; i < READS && !rc && !w->rx.dry; i++)
-			rc = rv_rx_read(&w->rx, w->fd, MSG_DONTWAIT, rv_wire_take_frame, w);
-	}
+	if (mine)
+		rc = look_around(w, any);
+	else
+		clear_events(w);
 	pthread_mutex_lock(&w->lock);
 	if (mine) {
 		w->reading = w->turning = false;
-		if (rc)
+		if (rc < 0)
 			rv_wire_kill_locked(w, rc, rv_wire_broken_text(rc));
-		else if (!w->rx.dry)
+		else if (rv_wire_queue_rests(w) ? !w->rx.dry : w->async_nr != 0)
 			rv_wire_kick(w);
 		rv_wire_wake_waiter(w);
 	}

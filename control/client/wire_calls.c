@@ -4,7 +4,6 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "control/client/wire_impl.h"
 #include "dataplane/base/units.h"
@@ -15,15 +14,9 @@
 /* The rest is the caller's to set. */
 static void call_init(struct rv_call *call)
 {
-	pthread_condattr_t attr;
-
 	rv_list_init(&call->link);
 	rv_list_init(&call->waiting);
 	rv_list_init(&call->naming);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&call->changed, &attr);
-	pthread_condattr_destroy(&attr);
 }
 
 struct rv_call *rv_call_new(uint8_t op)
@@ -88,7 +81,8 @@ void rv_call_free(struct rv_call *call)
 
 	if (!call)
 		return;
-	pthread_cond_destroy(&call->changed);
+	if (call->has_changed)
+		pthread_cond_destroy(&call->changed);
 	free(call->payload);
 	if (!g)
 		free(call);

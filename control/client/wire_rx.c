@@ -19,6 +19,30 @@ static int take_fd(struct rv_rx *rx)
 	return fd;
 }
 
+static bool is_for_us(uint8_t op)
+{
+	return op & RV_LOCAL_REPLY || op == RV_LOCAL_REQUEST;
+}
+
+static struct rv_local_rep take_rep(const uint8_t *p, size_t len)
+{
+	struct rv_local_rep rep = {0};
+
+	memcpy(&rep, p, rv_min_u64(len, sizeof(rep)));
+	rep.path_name[sizeof(rep.path_name) - 1] = '\0';
+	return rep;
+}
+
+/* @return room for a payload, terminated; NULL without memory */
+static char *payload_new(size_t len)
+{
+	char *p = malloc(len + 1);
+
+	if (p) /* GCOVR_EXCL_BR_LINE: without memory */
+		p[len] = '\0';
+	return p;
+}
+
 /*
  * Preamble and header, once both are in the buffer.
  *
@@ -31,21 +55,17 @@ static int take_head(struct rv_rx *rx)
 
 	if (have < RV_LOCAL_PREAMBLE)
 		return 0;
-	if (rv_local_preamble_take(p, &rx->pre) ||
-	    !(rx->pre.op & RV_LOCAL_REPLY || rx->pre.op == RV_LOCAL_REQUEST))
+	if (rv_local_preamble_take(p, &rx->pre) || !is_for_us(rx->pre.op))
 		return -EPROTO;
 	if (have < RV_LOCAL_PREAMBLE + rx->pre.header_len)
 		return 0;
-	rx->rep = (struct rv_local_rep){0};
-	memcpy(&rx->rep, p + RV_LOCAL_PREAMBLE, rv_min_u64(rx->pre.header_len, sizeof(rx->rep)));
-	rx->rep.path_name[sizeof(rx->rep.path_name) - 1] = '\0';
+	rx->rep = take_rep(p + RV_LOCAL_PREAMBLE, rx->pre.header_len);
 	rx->begin += RV_LOCAL_PREAMBLE + rx->pre.header_len;
 	rx->payload_got = 0;
 	if (rx->pre.payload_len) {
-		rx->payload = malloc((size_t)rx->pre.payload_len + 1);
+		rx->payload = payload_new(rx->pre.payload_len);
 		if (!rx->payload) /* GCOVR_EXCL_BR_LINE: without memory */
 			return -ENOMEM;
-		rx->payload[rx->pre.payload_len] = '\0';
 	}
 	rx->in_payload = true;
 	return 1;
@@ -171,6 +191,31 @@ int rv_rx_read(struct rv_rx *rx, int fd, int flags, rv_rx_fn *on_reply, void *us
 	else
 		rx->end += (size_t)n;
 	return take_frames(rx, on_reply, user);
+}
+
+int rv_rx_whole(const uint8_t *p, size_t len, rv_rx_fn *on_reply, void *user)
+{
+	struct rv_rx_frame f = {.fd = -1};
+	struct rv_local_preamble pre;
+	int rc;
+
+	if (len < RV_LOCAL_PREAMBLE || rv_local_preamble_take(p, &pre) || !is_for_us(pre.op) ||
+	    RV_LOCAL_PREAMBLE + (size_t)pre.header_len + pre.payload_len != len)
+		return -EPROTO;
+	f.op = pre.op;
+	f.rep = take_rep(p + RV_LOCAL_PREAMBLE, pre.header_len);
+	f.payload_len = pre.payload_len;
+	if (f.rep.has_fd)
+		return -EPROTO;
+	if (f.payload_len) {
+		f.payload = payload_new(f.payload_len);
+		if (!f.payload) /* GCOVR_EXCL_BR_LINE: without memory */
+			return -ENOMEM;
+		memcpy(f.payload, p + len - f.payload_len, f.payload_len);
+	}
+	rc = on_reply(user, &f);
+	free(f.payload);
+	return rc;
 }
 
 void rv_rx_fini(struct rv_rx *rx)

@@ -58,6 +58,9 @@ typedef int rv_rx_fn(void *user, struct rv_rx_frame *f);
  */
 int rv_rx_read(struct rv_rx *rx, int fd, int flags, rv_rx_fn *on_reply, void *user);
 
+/** Hand over one frame that is here in one piece, without a descriptor. @return -EPROTO, -ENOMEM, or what @on_reply returned */
+int rv_rx_whole(const uint8_t *p, size_t len, rv_rx_fn *on_reply, void *user);
+
 /** Free and close what was not handed over. */
 void rv_rx_fini(struct rv_rx *rx);
 

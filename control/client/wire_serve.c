@@ -28,7 +28,7 @@ void rv_wire_stop_serving(struct rv_wire *w)
 	pthread_mutex_lock(&w->lock);
 	w->server_stop = true;
 	if (w->server)
-		pthread_cond_signal(&w->server->changed);
+		rv_call_wake(w->server);
 	pthread_mutex_unlock(&w->lock);
 }
 
@@ -42,7 +42,7 @@ struct rv_wire_request *rv_wire_next_request(struct rv_wire *w)
 		if (w->reading)
 			rv_wire_sleep_on(w, w->server, RV_NEVER);
 		else
-			rv_wire_lead(w, RV_NEVER);
+			rv_wire_lead(w, 0, RV_NEVER);
 	}
 	rv_wire_pass_on(w);
 	undo = !rv_list_empty(&w->undo);

@@ -51,7 +51,8 @@ static void note_token(struct rv_wire *w, const struct rv_call *call)
 		rv_map64_put(&w->tokens, call->rep.token, (void *)(uintptr_t)call->rep.token);
 }
 
-static void deliver(struct rv_wire *w, struct rv_call *call, struct rv_rx_frame *f)
+/* @param noted  its token is known already */
+static void deliver(struct rv_wire *w, struct rv_call *call, struct rv_rx_frame *f, bool noted)
 {
 	const char *why = NULL;
 	int rc;
@@ -60,14 +61,16 @@ static void deliver(struct rv_wire *w, struct rv_call *call, struct rv_rx_frame 
 	call->payload = f->payload;
 	call->payload_len = f->payload_len;
 	f->payload = NULL;
+	if (call->op == RV_LOCAL_HELLO && !f->rep.rc)
+		rv_wire_queue_open(w, &f->rep, f->fd);
 	rc = names_arena(call) ? adopt(w, &call->rep, f, &call->arena, &why) : 0;
-	note_token(w, call);
+	if (!noted)
+		note_token(w, call);
 	if (!rc && call->rep.rc) {
 		rc = call->rep.rc < 0 ? call->rep.rc : -EPROTO;
 		why = call->payload && *call->payload ? call->payload : rv_err_name(rc);
 	}
 	rv_wire_settle(w, call, rc, why);
-	rv_wire_sweep(w);
 }
 
 /* All views of a reply have one token. @return 0, -EPROTO or -ENOMEM */
@@ -95,6 +98,7 @@ static int deliver_many(struct rv_wire *w, struct rv_rx_frame *f)
 	struct rv_rx_frame one = {.op = RV_LOCAL_GET | RV_LOCAL_REPLY, .rep = f->rep, .fd = f->fd};
 	struct rv_local_got got;
 	struct rv_call *call;
+	uint64_t noted = 0;
 	int rc;
 
 	if (f->rep.rc || !f->payload_len || f->payload_len % sizeof(got))
@@ -111,10 +115,13 @@ static int deliver_many(struct rv_wire *w, struct rv_rx_frame *f)
 		call = rv_map64_get(&w->calls, got.id);
 		if (call && call->op != RV_LOCAL_GET)
 			return -EPROTO;
-		if (call)
-			deliver(w, call, &one);
+		if (call) {
+			deliver(w, call, &one, got.token && got.token == noted);
+			noted = got.token;
+		}
 		f->fd = one.fd; /* the map has it now, if it wanted it */
 	}
+	rv_wire_sweep(w);
 	return 0;
 }
 
@@ -170,7 +177,7 @@ static int take_request(struct rv_wire *w, struct rv_rx_frame *f)
 		return rc;
 	}
 	rv_list_push(&w->requests, &r->link);
-	pthread_cond_signal(&w->server->changed);
+	rv_call_wake(w->server);
 	return 0;
 }
 
@@ -181,16 +188,21 @@ int rv_wire_take_frame(void *user, struct rv_rx_frame *f)
 	struct rv_call *call;
 	int rc = 0;
 
+	if (f->op == (RV_LOCAL_BELL | RV_LOCAL_REPLY))
+		return 0;
+	w->frames++;
 	pthread_mutex_lock(&w->lock);
 	call = rv_map64_get(&w->calls, f->rep.id);
-	if (f->op == RV_LOCAL_REQUEST)
+	if (f->op == RV_LOCAL_REQUEST) {
 		rc = take_request(w, f);
-	else if (f->op == (RV_LOCAL_GET_MANY | RV_LOCAL_REPLY))
+	} else if (f->op == (RV_LOCAL_GET_MANY | RV_LOCAL_REPLY)) {
 		rc = deliver_many(w, f);
-	else if (call && (call->op | RV_LOCAL_REPLY) != f->op)
+	} else if (call && (call->op | RV_LOCAL_REPLY) != f->op) {
 		rc = -EPROTO;
-	else if (call)
-		deliver(w, call, f);
+	} else if (call) {
+		deliver(w, call, f, false);
+		rv_wire_sweep(w);
+	}
 	pthread_mutex_unlock(&w->lock);
 	return rc;
 }

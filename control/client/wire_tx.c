@@ -6,11 +6,15 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "dataplane/base/clock.h"
 #include "dataplane/base/units.h"
 
 static const char text_closed[] = "the daemon closed the connection";
+/* The kernel may be without memory for a moment, and then the daemon sleeps on: a millisecond each. */
+#define BELL_TRIES 100u
+
 static const char text_partial[] = "the daemon stopped reading in the middle of a request";
 
 /* Frames. */
@@ -110,6 +114,45 @@ static size_t header_len(const struct rv_local_req *rq)
 	return rq->host[0] || rq->name[0] ? sizeof(*rq) : offsetof(struct rv_local_req, host);
 }
 
+/*
+ * The daemon has just stopped looking at the queue. Where the socket has no room it has something to read there, and
+ * will look when it does.
+ */
+static int ring_bell(struct rv_tx *tx)
+{
+	const struct rv_local_preamble pre = {.op = RV_LOCAL_BELL};
+	uint8_t bell[RV_LOCAL_PREAMBLE];
+	ssize_t n;
+
+	rv_local_preamble_put(bell, &pre);
+	for (unsigned i = 0; i < BELL_TRIES; i++) {
+		n = send(tx->fd, bell, sizeof(bell), MSG_NOSIGNAL | MSG_DONTWAIT);
+		if (n == sizeof(bell)) {
+			rv_shmq_other(tx->shared);
+			return 0;
+		}
+		if (n < 0 && errno == EAGAIN)
+			return 0;
+		if (n >= 0 || (errno != ENOBUFS && errno != EINTR))
+			break;
+		usleep(1000);
+	}
+	tx->ops->broken(tx->user, text_closed);
+	return -ENOTCONN;
+}
+
+/* A whole frame through the queue. @return false: it goes through the socket; @rc as push() */
+static bool through_queue(struct rv_tx *tx, struct rv_tx_frame *f, const struct iovec *v,
+			  unsigned nr, int *rc)
+{
+	bool wake;
+
+	if (!tx->shared || f->with_fd || f->sent || !rv_shmq_put(tx->shared, v, nr, &wake))
+		return false;
+	*rc = wake ? ring_bell(tx) : 0;
+	return true;
+}
+
 /* As much of a frame as the socket takes. @return 0: all of it; -EAGAIN; -ENOTCONN: broken */
 static int push(struct rv_tx *tx, struct rv_tx_frame *f)
 {
@@ -123,7 +166,11 @@ static int push(struct rv_tx *tx, struct rv_tx_frame *f)
 	};
 	struct iovec *end = vec + (f->len ? 3 : 2), *v = advance(vec, end, f->sent);
 
+	int rc;
+
 	rv_local_preamble_put(head, &pre);
+	if (through_queue(tx, f, v, (unsigned)(end - v), &rc))
+		return rc;
 	while (v < end) {
 		alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))];
 		struct msghdr msg = {.msg_iov = v, .msg_iovlen = (size_t)(end - v)};
@@ -132,6 +179,8 @@ static int push(struct rv_tx *tx, struct rv_tx_frame *f)
 		add_fd(f, &msg, control, sizeof(control));
 		n = sendmsg(tx->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
 		if (n >= 0) {
+			if (n && !f->sent && tx->shared)
+				rv_shmq_other(tx->shared);
 			f->sent += (size_t)n;
 			v = advance(v, end, (size_t)n);
 		} else if (errno == EAGAIN || errno == ENOBUFS) {

@@ -1,5 +1,5 @@
 /*
- * wire_tx.h - requests into the socket, whole and in order.
+ * wire_tx.h - requests into the socket, or the queue beside it, whole and in order.
  *
  *   queue --the socket takes it--> sent
  *     '--it is full--> waits here --flush, or whoever sends next--> sent
@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "control/local/local_proto.h"
+#include "control/local/shmq.h"
 #include "dataplane/base/list.h"
 
 /** Frames that may wait; more are refused unless they must go out. */
@@ -53,6 +54,7 @@ struct rv_tx_ops {
 
 struct rv_tx {
 	int fd;
+	struct rv_shmq_out *shared; /* frames go through it where they can; NULL: there is none */
 	const struct rv_tx_ops *ops;
 	void *user;
 	pthread_mutex_t lock;

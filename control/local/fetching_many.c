@@ -96,8 +96,8 @@ static void show(struct many *m, const struct rv_msg_get_many *g, const struct r
 		return;
 	if (shown)
 		fd = rv_session_describe_block(s, shown, &rep);
-	rc = rv_conn_send(&s->conn, RV_LOCAL_GET_MANY | RV_LOCAL_REPLY, &rep, sizeof(rep), got,
-			  nr * sizeof(*got), fd, NULL, NULL);
+	rc = rv_session_send(s, RV_LOCAL_GET_MANY | RV_LOCAL_REPLY, &rep, got, nr * sizeof(*got),
+			     fd);
 	if (rc == -EMFILE && shown) {
 		rv_map64_del(&s->shown, shown->arena->id);
 		show_nothing(m, got, nr);

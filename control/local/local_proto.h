@@ -12,6 +12,9 @@
  *
  * A reply that names an arena for the first time in a session carries its descriptor (SCM_RIGHTS). An arena's
  * id is never reused.
+ *
+ * Whoever asks for it in HELLO gets the descriptor of memory for two queues (shmq.h): frames go through these or the
+ * socket, in one order.
  */
 #ifndef RV_CONTROL_LOCAL_LOCAL_PROTO_H
 #define RV_CONTROL_LOCAL_LOCAL_PROTO_H
@@ -56,7 +59,11 @@ enum rv_local_op {
 	RV_LOCAL_REGION_UNREGISTER, /* let go; the reply comes when it is the client's again */
 	RV_LOCAL_REGION_WATCH,      /* the same reply, for others who wait; starts nothing */
 	RV_LOCAL_GET_MANY, /* since version 2. Payload: struct rv_local_one[]: each a GET of its own, alike but for that */
+	RV_LOCAL_BELL, /* either way, a preamble alone: look at your queue */
 };
+
+/** HELLO flags: the reply has the memory of queues, arena_len bytes of it, if there is any. */
+#define RV_LOCAL_QUEUES 1u
 
 /** ALLOC, COMMIT flags. */
 #define RV_LOCAL_PLAIN     1u /* not in registered memory */

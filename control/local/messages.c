@@ -41,8 +41,7 @@ static bool deliver(struct rv_server *server, const struct rv_served_request *r)
 		fd = rv_session_describe_block(s, r->block, &rep);
 	}
 	snprintf(rep.path_name, sizeof(rep.path_name), "%s", r->name);
-	rc = rv_conn_send(&s->conn, RV_LOCAL_REQUEST, &rep, sizeof(rep), r->payload,
-			  r->payload ? r->len : 0, fd, NULL, NULL);
+	rc = rv_session_send(s, RV_LOCAL_REQUEST, &rep, r->payload, r->payload ? r->len : 0, fd);
 	if (rc && b) {
 		rv_map64_del(&s->shown, b->arena);
 		rv_buffer_free(s, b, false); /* the hold stays the caller's */

@@ -28,17 +28,14 @@ void rv_session_reply(struct session *s, const struct rv_local_rep *rep, unsigne
 {
 	if (!s->open)
 		return;
-	if (rv_conn_send(&s->conn, op | RV_LOCAL_REPLY, rep, sizeof(*rep), payload, len, fd, NULL,
-			 NULL))
+	if (rv_session_send(s, op | RV_LOCAL_REPLY, rep, payload, len, fd))
 		rv_conn_close(&s->conn, -ENOMEM);
 }
 
 int rv_session_show(struct session *s, struct rv_local_rep *rep, unsigned op, struct buffer *b)
 {
 	int fd = rv_session_describe_block(s, b->block, rep);
-	int rc = s->open ? rv_conn_send(&s->conn, op | RV_LOCAL_REPLY, rep, sizeof(*rep), NULL, 0,
-					fd, NULL, NULL)
-			 : 0;
+	int rc = s->open ? rv_session_send(s, op | RV_LOCAL_REPLY, rep, NULL, 0, fd) : 0;
 
 	if (rc == -EMFILE) {
 		rv_map64_del(&s->shown, b->block->arena->id);
@@ -68,9 +65,14 @@ void rv_session_refuse(struct session *s, const struct rv_local_req *rq, unsigne
 /* A program that does not read its replies, or has very many requests open, is not read any further. */
 static void update_pause(struct session *s)
 {
-	if (s->open)
-		rv_conn_pause(&s->conn, s->conn.tx_queued >= RV_SESSION_UNREAD ||
-						s->requests >= RV_SESSION_REQUESTS);
+	bool before = s->conn.paused;
+
+	if (!s->open)
+		return;
+	rv_conn_pause(&s->conn,
+		      s->conn.tx_queued >= RV_SESSION_UNREAD || s->requests >= RV_SESSION_REQUESTS);
+	if (before && !s->conn.paused)
+		rv_session_queue_look(s);
 }
 
 struct pending *rv_pending_new(struct session *s, unsigned op, const struct rv_local_req *rq)
@@ -126,6 +128,27 @@ struct rv_cell *rv_pending_cell(struct pending *p)
 	return c;
 }
 
+/* With queues, if it asks for them and they can be had. */
+static void welcome(struct session *s, const struct rv_local_req *rq, struct rv_local_rep *rep)
+{
+	int fd = rq->flags & RV_LOCAL_QUEUES ? rv_session_queue_open(s) : -1;
+	int rc;
+
+	rep->has_fd = fd >= 0;
+	rep->arena_len = fd >= 0 ? RV_SHMQ_LEN : 0;
+	rc = rv_session_send(s, RV_LOCAL_HELLO | RV_LOCAL_REPLY, rep, NULL, 0, fd);
+	if (rc == -EMFILE) {
+		rv_session_queue_close(s);
+		rep->has_fd = 0;
+		rep->arena_len = 0;
+		rc = rv_session_send(s, RV_LOCAL_HELLO | RV_LOCAL_REPLY, rep, NULL, 0, -1);
+	}
+	if (fd >= 0)
+		close(fd);
+	if (rc)
+		rv_conn_close(&s->conn, -ENOMEM);
+}
+
 static void run_hello(struct session *s, const struct rv_local_req *rq)
 {
 	struct rv_local_rep rep = {.id = rq->id,
@@ -147,7 +170,7 @@ static void run_hello(struct session *s, const struct rv_local_req *rq)
 	}
 	s->greeted = true;
 	rep.len = s->local->conf.threshold;
-	rv_session_reply(s, &rep, RV_LOCAL_HELLO, NULL, 0, -1);
+	welcome(s, rq, &rep);
 }
 
 /* Frames. */
@@ -157,7 +180,7 @@ static struct session *of_conn(struct rv_conn *c)
 	return RV_CONTAINER(c, struct session, conn);
 }
 
-static int decode(const uint8_t p[RV_FRAME_PREAMBLE], struct rv_preamble *out)
+int rv_session_decode(const uint8_t p[RV_FRAME_PREAMBLE], struct rv_preamble *out)
 {
 	struct rv_local_preamble lp;
 	int rc = rv_local_preamble_take(p, &lp);
@@ -184,9 +207,8 @@ static void take_request(const struct rv_preamble *pre, const uint8_t *header,
 	rq->name[sizeof(rq->name) - 1] = '\0';
 }
 
-static void *on_place(struct rv_conn *c, const struct rv_preamble *pre, const uint8_t *header)
+static void *place(struct session *s, const struct rv_preamble *pre, const uint8_t *header)
 {
-	struct session *s = of_conn(c);
 	struct rv_local_req rq;
 
 	if (pre->type != (enum rv_frame_type)RV_LOCAL_WRITE || !s->greeted)
@@ -195,17 +217,16 @@ static void *on_place(struct rv_conn *c, const struct rv_preamble *pre, const ui
 	return rv_session_write_place(s, &rq, pre->payload_len);
 }
 
-static void on_frame(struct rv_conn *c, const struct rv_preamble *pre, const uint8_t *header,
-		     const uint8_t *payload, bool placed)
+static void deal_with(struct session *s, const struct rv_preamble *pre, const uint8_t *header,
+		      const uint8_t *payload, bool placed)
 {
-	struct session *s = of_conn(c);
 	unsigned op = (unsigned)pre->type;
 	struct rv_local_req rq;
 
 	take_request(pre, header, &rq);
 	if (!s->greeted && op != RV_LOCAL_HELLO) {
 		rv_session_refuse(s, &rq, op, -EPROTO, "the first request must be HELLO");
-		rv_conn_finish(c, -EPROTO);
+		rv_conn_finish(&s->conn, -EPROTO);
 		return;
 	}
 	switch ((enum rv_local_op)op) {
@@ -261,7 +282,7 @@ static void on_frame(struct rv_conn *c, const struct rv_preamble *pre, const uin
 		rv_session_call(s, op, &rq, payload, pre->payload_len);
 		break;
 	case RV_LOCAL_REGION_REGISTER:
-		rv_session_region_register(s, &rq, rv_conn_take_fd(c));
+		rv_session_region_register(s, &rq, rv_conn_take_fd(&s->conn));
 		break;
 	case RV_LOCAL_REGION_STAGE:
 		rv_session_region_stage(s, &rq);
@@ -272,12 +293,48 @@ static void on_frame(struct rv_conn *c, const struct rv_preamble *pre, const uin
 	case RV_LOCAL_REGION_WATCH:
 		rv_session_region_watch(s, &rq);
 		break;
+	case RV_LOCAL_BELL: /* what it is for was done before */
+		break;
 	default:
 		rv_session_refuse(s, &rq, op, -ENOTSUP, "operation %u is not known to this daemon",
 				  op);
 		break;
 	}
 	update_pause(s);
+}
+
+void rv_session_take_whole(struct session *s, const struct rv_preamble *pre, const uint8_t *bytes)
+{
+	const uint8_t *payload = bytes + pre->header_len;
+	void *to = pre->payload_len ? place(s, pre, bytes) : NULL;
+
+	if (to)
+		memcpy(to, payload, pre->payload_len);
+	deal_with(s, pre, bytes, payload, to != NULL);
+}
+
+/* What came before it comes first. */
+static void *on_place(struct rv_conn *c, const struct rv_preamble *pre, const uint8_t *header)
+{
+	struct session *s = of_conn(c);
+
+	rv_session_queue_drain(s);
+	return c->closing ? NULL : place(s, pre, header);
+}
+
+static void on_frame(struct rv_conn *c, const struct rv_preamble *pre, const uint8_t *header,
+		     const uint8_t *payload, bool placed)
+{
+	struct session *s = of_conn(c);
+
+	rv_session_queue_drain(s);
+	if (c->closing)
+		return;
+	deal_with(s, pre, header, payload, placed);
+	s->frames++;
+	if (s->queue)
+		rv_shmq_other_taken(&s->queue->in);
+	rv_session_queue_look(s);
 }
 
 /* The end of a session. */
@@ -329,7 +386,10 @@ static void on_closed(struct rv_conn *c, int rc)
 {
 	struct session *s = of_conn(c);
 
-	(void)rc;
+	/* As what was in the socket when the program closed it. */
+	if (rc == -ECONNRESET && !s->local->stopping)
+		rv_session_queue_drain(s);
+	rv_session_queue_close(s);
 	s->open = false;
 	rv_served_remove_all(s->local->conf.messenger, &s->server);
 	rv_session_end_leases(s);
@@ -361,7 +421,7 @@ static void on_drained(struct rv_conn *c)
 static const struct rv_conn_ops conn_ops = {
 	.fds = true,
 	.drained = on_drained,
-	.decode = decode,
+	.decode = rv_session_decode,
 	.encode = encode,
 	.place = on_place,
 	.frame = on_frame,
@@ -425,11 +485,13 @@ struct rv_local *rv_local_create(const struct rv_local_conf *conf)
 	rv_list_init(&l->waiting_gets);
 	rv_list_init(&l->sessions);
 	rv_list_init(&l->owed);
+	rv_list_init(&l->looked_at);
 	return l;
 }
 
 void rv_local_listen(struct rv_local *l, int fd)
 {
+	rv_local_poll_queues(l);
 	rv_listener_start(&l->listener, l->conf.ring, l->conf.reactor, fd, accepted, l);
 }
 
@@ -458,6 +520,8 @@ void rv_local_destroy(struct rv_local *l)
 	if (!l)
 		return;
 	RV_CHECK(rv_list_empty(&l->sessions));
+	if (l->polls_queues)
+		rv_reactor_remove(l->conf.reactor, &l->queues);
 	free(l);
 }
 

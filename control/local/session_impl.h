@@ -6,6 +6,7 @@
 
 #include "control/local/local_proto.h"
 #include "control/local/session.h"
+#include "control/local/shmq.h"
 #include "control/messenger/served.h"
 #include "control/uring/conn.h"
 #include "dataplane/base/map64.h"
@@ -50,11 +51,25 @@ struct region {
 	unsigned watcher_nr;
 };
 
+/** Frames through shared memory. */
+struct session_queue {
+	struct rv_list looked_at; /* in each pass; alone while it rests */
+	struct session *s;
+	uint64_t used_ns;
+	uint64_t pass_nr; /* the pass in which so many frames were taken: */
+	unsigned taken;
+	struct rv_shmq_in in;
+	struct rv_shmq_out out;
+	void *mem;
+};
+
 struct session {
 	struct rv_list link;
 	struct rv_local *local;
 	struct rv_conn conn;
 	unsigned refs;
+	uint32_t frames;             /* of the socket that were dealt with */
+	struct session_queue *queue; /* NULL: none, all goes through the socket */
 	bool open, greeted;
 	bool gone;         /* its ranges were given back */
 	bool process_over; /* the process has ended */
@@ -116,6 +131,13 @@ struct rv_local {
 	uint64_t pending;
 	bool stopping;
 	struct rv_counter open;
+
+	/* queues of sessions */
+	struct rv_poller queues;
+	bool polls_queues;
+	struct rv_list looked_at;
+	unsigned looked_at_nr;
+	uint8_t frame[RV_SHMQ_FRAME]; /* the one being dealt with */
 };
 
 /* session.c */
@@ -129,6 +151,11 @@ void rv_pending_refuse(struct pending *p, int rc, const char *text);
 struct rv_cell *rv_pending_cell(struct pending *p);
 struct rv_port *rv_session_port(const struct session *s);
 
+/** rv_conn_ops.decode */
+int rv_session_decode(const uint8_t p[RV_FRAME_PREAMBLE], struct rv_preamble *out);
+/** A frame that is here in one piece, header and payload. */
+void rv_session_take_whole(struct session *s, const struct rv_preamble *pre, const uint8_t *bytes);
+
 void rv_session_reply(struct session *s, const struct rv_local_rep *rep, unsigned op,
 		      const void *payload, size_t len, int fd);
 void rv_session_refuse(struct session *s, const struct rv_local_req *rq, unsigned op, int rc,
@@ -138,6 +165,25 @@ void rv_session_drop(struct session *s);
 
 /** A closed session whose last buffer has gone no longer waits for its process to end. */
 void rv_session_settle(struct session *s);
+
+/* queue.c */
+
+/** Look at the queues of those who use theirs in each pass; if the reactor has room for that, else there are none. */
+void rv_local_poll_queues(struct rv_local *l);
+/** Make queues. @return what to show them by, the caller's; -1: none, for want of memory or descriptors, or again */
+int rv_session_queue_open(struct session *s);
+void rv_session_queue_close(struct session *s);
+/** It is used: look at it in each pass. */
+void rv_session_queue_look(struct session *s);
+/** Deal with what is in it and comes before the next frame of the socket. */
+void rv_session_queue_drain(struct session *s);
+/**
+ * A frame to the program, by whichever way.
+ *
+ * @return 0, -ESHUTDOWN, -ENOMEM, or -EMFILE: there is no descriptor for a duplicate of @fd, and nothing was sent
+ */
+int rv_session_send(struct session *s, unsigned op, const struct rv_local_rep *rep,
+		    const void *payload, size_t len, int fd);
 
 /* staging.c */
 void rv_session_alloc(struct session *s, const struct rv_local_req *rq);

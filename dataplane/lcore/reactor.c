@@ -53,6 +53,17 @@ int rv_reactor_add(struct rv_reactor *r, struct rv_poller *p)
 	return 0;
 }
 
+void rv_reactor_remove(struct rv_reactor *r, struct rv_poller *p)
+{
+	unsigned at = 0;
+
+	while (at < r->poller_nr && r->poller[at] != p)
+		at++;
+	RV_CHECK(at < r->poller_nr && p != r->sleeper);
+	for (r->poller_nr--; at < r->poller_nr; at++)
+		r->poller[at] = r->poller[at + 1];
+}
+
 static unsigned run_timers(struct rv_reactor *r)
 {
 	struct rv_timer *t;

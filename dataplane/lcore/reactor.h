@@ -59,6 +59,9 @@ void rv_reactor_init(struct rv_reactor *r, const struct rv_reactor_conf *conf);
 /** Pollers are polled in the order added; one with `sleep` becomes the sleeper and must come first. @thread init */
 int rv_reactor_add(struct rv_reactor *r, struct rv_poller *p);
 
+/** It is not run any more; not the sleeper, and not one that has a descriptor. @thread owning reactor, not from a poller; or none runs it */
+void rv_reactor_remove(struct rv_reactor *r, struct rv_poller *p);
+
 /** One pass. @return work done. @thread owning reactor */
 unsigned rv_reactor_step(struct rv_reactor *r);
 

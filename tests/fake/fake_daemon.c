@@ -15,6 +15,8 @@
 
 #include <cmocka.h>
 
+#include "control/local/shmq.h"
+
 static bool read_all(int fd, void *p, size_t len)
 {
 	for (size_t got = 0; got < len;) {
@@ -27,7 +29,57 @@ static bool read_all(int fd, void *p, size_t len)
 	return true;
 }
 
-bool fake_next(int fd, struct fake_request *r)
+/* Queues, of the one session there is; the daemon's thread's. */
+
+bool fake_queues;
+
+static struct {
+	void *mem; /* NULL: none */
+	struct rv_shmq_out out;
+	struct rv_shmq_in in;
+	struct fake_request held; /* came through the socket; what came before it is taken first */
+	bool holds;
+	int fd;         /* open for as long: tests count descriptors */
+	unsigned looks; /* so many before it rests: changes */
+} q;
+
+static void open_queues(void)
+{
+	q.fd = memfd_create("queues", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	MUST(q.fd >= 0 && ftruncate(q.fd, RV_SHMQ_LEN) == 0);
+	q.mem = mmap(NULL, RV_SHMQ_LEN, PROT_READ | PROT_WRITE, MAP_SHARED, q.fd, 0);
+	MUST(q.mem != MAP_FAILED && fcntl(q.fd, F_ADD_SEALS, F_SEAL_SHRINK) == 0);
+	rv_shmq_init(q.mem, true, 0, 1, &q.out, &q.in);
+}
+
+static void close_queues(void)
+{
+	if (!q.mem)
+		return;
+	munmap(q.mem, RV_SHMQ_LEN);
+	close(q.fd);
+	if (q.holds)
+		free(q.held.payload);
+	q.mem = NULL;
+	q.holds = false;
+}
+
+static struct rv_local_preamble take_head(const uint8_t head[RV_LOCAL_PREAMBLE],
+					  struct fake_request *r)
+{
+	struct rv_local_preamble pre;
+
+	memset(r, 0, sizeof(*r));
+	MUST(rv_local_preamble_take(head, &pre) == 0);
+	MUST(pre.header_len <= sizeof(r->rq));
+	r->op = pre.op;
+	r->len = pre.payload_len;
+	r->payload = malloc(r->len + 1);
+	MUST(r->payload);
+	return pre;
+}
+
+static bool next_of_socket(int fd, struct fake_request *r)
 {
 	uint8_t head[RV_LOCAL_PREAMBLE];
 	struct rv_local_preamble pre;
@@ -35,13 +87,73 @@ bool fake_next(int fd, struct fake_request *r)
 	memset(r, 0, sizeof(*r));
 	if (!read_all(fd, head, sizeof(head)))
 		return false;
-	MUST(rv_local_preamble_take(head, &pre) == 0);
-	MUST(pre.header_len <= sizeof(r->rq));
+	pre = take_head(head, r);
 	MUST(read_all(fd, &r->rq, pre.header_len));
-	r->op = pre.op;
-	r->len = pre.payload_len;
-	r->payload = malloc(r->len + 1);
-	MUST(r->payload && read_all(fd, r->payload, r->len));
+	MUST(read_all(fd, r->payload, r->len));
+	return true;
+}
+
+static bool next_of_queue(struct fake_request *r)
+{
+	uint8_t frame[RV_SHMQ_FRAME];
+	struct rv_local_preamble pre;
+	int n = rv_shmq_take(&q.in, frame);
+
+	MUST(n >= 0);
+	if (!n)
+		return false;
+	pre = take_head(frame, r);
+	MUST(RV_LOCAL_PREAMBLE + pre.header_len + r->len == (size_t)n);
+	memcpy(&r->rq, frame + RV_LOCAL_PREAMBLE, pre.header_len);
+	memcpy(r->payload, frame + RV_LOCAL_PREAMBLE + pre.header_len, r->len);
+	return true;
+}
+
+static bool look_in_queue(struct fake_request *r)
+{
+	rv_shmq_look(&q.in);
+	q.looks = (q.looks * 7 + 1) % 3001;
+	for (unsigned i = 0; i < q.looks; i++)
+		if (next_of_queue(r))
+			return true;
+	return !rv_shmq_rest(&q.in) && next_of_queue(r);
+}
+
+bool fake_next(int fd, struct fake_request *r)
+{
+	if (!q.mem)
+		return next_of_socket(fd, r);
+	for (;;) {
+		if (q.holds ? next_of_queue(r) : look_in_queue(r))
+			return true;
+		if (q.holds) {
+			*r = q.held;
+			q.holds = false;
+			rv_shmq_other_taken(&q.in);
+			if (r->op != RV_LOCAL_BELL)
+				return true;
+			free(r->payload);
+		} else if (next_of_socket(fd, &q.held)) {
+			q.holds = true;
+		} else {
+			return next_of_queue(r); /* what was put before the end */
+		}
+	}
+}
+
+static bool say_through_queue(int fd, const struct iovec v[3])
+{
+	const struct rv_local_preamble pre = {.op = RV_LOCAL_BELL | RV_LOCAL_REPLY};
+	uint8_t bell[RV_LOCAL_PREAMBLE];
+	bool wake;
+
+	if (!rv_shmq_put(&q.out, v, 3, &wake))
+		return false;
+	if (wake) {
+		rv_local_preamble_put(bell, &pre);
+		MUST(send(fd, bell, sizeof(bell), MSG_NOSIGNAL) == sizeof(bell));
+		rv_shmq_other(&q.out);
+	}
 	return true;
 }
 
@@ -70,6 +182,10 @@ static void say(int fd, uint8_t op, const struct rv_local_rep *rep, const char *
 	struct msghdr msg = {.msg_iov = v, .msg_iovlen = 3};
 
 	rv_local_preamble_put(head, &pre);
+	if (q.mem && pass < 0 && say_through_queue(fd, v))
+		return;
+	if (q.mem)
+		rv_shmq_other(&q.out);
 	if (pass >= 0) {
 		msg.msg_control = control.space;
 		msg.msg_controllen = CMSG_LEN(sizeof(int));
@@ -100,11 +216,19 @@ static void *serve(void *arg)
 				   .worker = FAKE_WORKER,
 				   .len = FAKE_THRESHOLD};
 	int fd = accept(f->listener, NULL, NULL);
+	struct rv_local_req rq;
 
 	MUST(fd >= 0);
-	rep.id = fake_expect(fd, RV_LOCAL_HELLO).id;
-	fake_answer(fd, RV_LOCAL_HELLO, &rep, NULL, -1);
+	rq = fake_expect(fd, RV_LOCAL_HELLO);
+	MUST(rq.flags & RV_LOCAL_QUEUES);
+	if (fake_queues)
+		open_queues();
+	rep.id = rq.id;
+	rep.has_fd = q.mem != NULL;
+	rep.arena_len = q.mem ? RV_SHMQ_LEN : 0;
+	fake_answer(fd, RV_LOCAL_HELLO, &rep, NULL, q.mem ? q.fd : -1);
 	f->script(fd);
+	close_queues();
 	close(fd);
 	return NULL;
 }
@@ -114,6 +238,7 @@ void fake_start(struct fake_daemon *f, void (*script)(int fd))
 	struct sockaddr_un sun = {.sun_family = AF_UNIX};
 
 	memset(f, 0, sizeof(*f));
+	fake_queues = fake_queues || getenv("RV_FAKE_QUEUES");
 	strcpy(f->dir, "/tmp/rv-client-XXXXXX");
 	assert_non_null(mkdtemp(f->dir));
 	snprintf(f->path, sizeof(f->path), "%s/sock", f->dir);

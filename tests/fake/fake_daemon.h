@@ -1,7 +1,8 @@
 /*
  * fake_daemon.h - the other end of the UNIX socket, doing what the test says.
  *
- * A script runs in a thread of its own: it takes requests off the socket, in order, and answers.
+ * A script runs in a thread of its own: it takes requests off the socket, or the queues beside it, in order, and
+ * answers.
  */
 #ifndef RV_TESTS_FAKE_DAEMON_H
 #define RV_TESTS_FAKE_DAEMON_H
@@ -67,6 +68,12 @@ struct rv_local_rep fake_got(uint64_t id, uint64_t token, uint64_t off, uint64_t
 
 /** An answer to METADATA: the handle's number a hundredfold as the length, and itself as the reference count. */
 void fake_answer_metadata(int fd, const struct rv_local_req *rq);
+
+/**
+ * Give sessions queues (shmq.h): what a script takes and says then goes through them, or the socket, as it comes.
+ * Set by RV_FAKE_QUEUES in the environment.
+ */
+extern bool fake_queues;
 
 /** What the next daemon says its version is. */
 extern uint32_t fake_version;

@@ -24,7 +24,8 @@ SLOW = float(os.environ.get("RV_SLOW", "1"))  # deadlines under sanitizers
 MAGIC, REPLY = 0x5256, 0x80
 (HELLO, ALLOC, WRITE, COMMIT, FREE, GET, METADATA, REF, DETACH, RELEASE, DROP, PEER_ADD, PEER_INFO, LIST, SERVE, UNSERVE,
  REQUEST, ANSWER, CALL, HANDLERS, ADMIN, REGION_REGISTER, REGION_STAGE, REGION_UNREGISTER,
- REGION_WATCH, GET_MANY) = range(1, 27)
+ REGION_WATCH, GET_MANY, BELL) = range(1, 28)
+QUEUES = 1
 PLAIN, SHARED, SESSION, STRICT, MAPPED = 1, 2, 4, 8, 16
 ANY, RDMA, CHUNKED = 0, 1, 2
 KEEP, INTO, THEN_DETACH, THEN_RELEASE, TOGETHER = 1, 2, 4, 8, 32
@@ -55,6 +56,17 @@ class Refused(Exception):
         self.rc, self.text = rc, text
 
 
+def reply(raw):
+    """A frame of the daemon's; what it leaves out of its header reads as zero."""
+    magic, op, hlen, plen = struct.unpack(">HBII", raw[:11])
+    assert magic == MAGIC and len(raw) == 11 + hlen + plen
+    rep = dict(zip(REP_FIELDS, REP.unpack(raw[11:11 + hlen].ljust(REP.size, b"\0")[:REP.size])))
+    rep["payload"] = raw[11 + hlen:]
+    rep["op"] = op
+    rep["path_name"] = rep["path_name"].rstrip(b"\0").decode()
+    return rep
+
+
 class Client:
     """One session with a daemon, by the book of local_proto.h."""
 
@@ -70,7 +82,8 @@ class Client:
         if hello:
             self.worker = self.call(HELLO, version=1)["worker"]
 
-    def send(self, op, payload=b"", raw_header=None, **f):
+    def frame(self, op, payload=b"", raw_header=None, **f):
+        """A request's id, and its bytes but for the payload."""
         rid = self.next_id
         self.next_id += 1
         host = f.get("host", "").encode()
@@ -79,7 +92,11 @@ class Client:
             rid, f.get("version", 0), f.get("flags", 0), f.get("token", 0), f.get("len", 0), f.get("off", 0),
             f.get("ttl_ns", 0), f.get("refs", 0), f.get("path", 0), f.get("worker", 0), f.get("local", 0),
             f.get("lease_id", 0), f.get("timeout_ns", 0), f.get("what", 0), f.get("port", 0), host, name)
-        self.sock.sendall(struct.pack(">HBII", MAGIC, op, len(header), len(payload)) + header)
+        return rid, struct.pack(">HBII", MAGIC, op, len(header), len(payload)) + header
+
+    def send(self, op, payload=b"", **f):
+        rid, head = self.frame(op, payload, **f)
+        self.sock.sendall(head)
         if payload:
             self.sock.sendall(payload)
         return rid
@@ -98,13 +115,9 @@ class Client:
 
     def recv(self):
         self._fill(11)
-        magic, op, hlen, plen = struct.unpack(">HBII", self.buf[:11])
-        assert magic == MAGIC
+        hlen, plen = struct.unpack(">II", self.buf[3:11])
         self._fill(11 + hlen + plen)
-        rep = dict(zip(REP_FIELDS, REP.unpack(self.buf[11:11 + REP.size])))
-        rep["payload"] = self.buf[11 + hlen:11 + hlen + plen]
-        rep["op"] = op
-        rep["path_name"] = rep["path_name"].rstrip(b"\0").decode()
+        rep = reply(self.buf[:11 + hlen + plen])
         self.buf = self.buf[11 + hlen + plen:]
         if rep["has_fd"]:
             self.arenas[rep["arena"]] = self.fds.pop(0)

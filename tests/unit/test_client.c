@@ -143,6 +143,29 @@ static void a_refusal_brings_its_text(void **state)
 	fake_stop(&f);
 }
 
+/* What was said before the end is heard, whichever way it came. */
+static void script_last_words(int fd)
+{
+	struct rv_local_req rq = fake_expect(fd, RV_LOCAL_METADATA);
+
+	fake_answer_metadata(fd, &rq);
+}
+
+static void an_answer_before_the_end_is_had(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < 200; i++) {
+		struct fake_daemon f;
+		struct rv_meta m;
+
+		fake_start(&f, script_last_words);
+		assert_int_equal(rv_metadata(f.c, fake_handle(3), &m), 0);
+		assert_int_equal(m.len, 300);
+		assert_int_equal(rv_metadata(f.c, fake_handle(3), &m), -ENOTCONN);
+		fake_stop(&f);
+	}
+}
+
 static void script_die(int fd)
 {
 	for (unsigned i = 0; i < 4; i++)
@@ -615,6 +638,7 @@ int main(void)
 		cmocka_unit_test(replies_out_of_order_find_their_callers),
 		cmocka_unit_test(many_threads_share_one_socket),
 		cmocka_unit_test(a_refusal_brings_its_text),
+		cmocka_unit_test(an_answer_before_the_end_is_had),
 		cmocka_unit_test(when_the_daemon_dies_everybody_is_told),
 		cmocka_unit_test(another_protocol_is_not_believed),
 		cmocka_unit_test(nobody_listens),

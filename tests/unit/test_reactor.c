@@ -424,6 +424,24 @@ static void there_is_room_for_sixteen_pollers(void **state)
 	assert_int_equal(rv_reactor_add(&r, &p), -ENOSPC);
 }
 
+static void a_removed_poller_is_polled_no_more(void **state)
+{
+	struct rv_poller p[3] = {{&noting_ops}, {&bringing_ops}, {&noting_ops}};
+
+	(void)state;
+	for (unsigned i = 0; i < 3; i++)
+		assert_int_equal(rv_reactor_add(&r, &p[i]), 0);
+	rv_reactor_remove(&r, &p[1]);
+	rv_reactor_step(&r);
+	assert_string_equal(history, "pp");
+	rv_reactor_remove(&r, &p[2]);
+	rv_reactor_remove(&r, &p[0]);
+	rv_reactor_step(&r);
+	assert_string_equal(history, "pp");
+	for (unsigned i = 0; i < RV_REACTOR_POLLERS; i++)
+		assert_int_equal(rv_reactor_add(&r, &p[0]), 0);
+}
+
 #define REACTOR(t) cmocka_unit_test_setup_teardown(t, setup, finish)
 
 int main(void)
@@ -442,6 +460,7 @@ int main(void)
 		REACTOR(a_core_spins_before_a_sleep_only_while_its_sleeps_are_short),
 		REACTOR(a_stopped_reactor_does_not_sleep),
 		REACTOR(there_is_room_for_sixteen_pollers),
+		REACTOR(a_removed_poller_is_polled_no_more),
 	};
 
 	return cmocka_run_group_tests_name("reactor", tests, NULL, NULL);

@@ -230,6 +230,36 @@ static void a_request_of_the_daemon_is_handed_over(void **state)
 	assert_int_equal(f.frames, 1);
 }
 
+/* As it comes out of a queue: in one piece, and without descriptors. */
+static void a_frame_in_one_piece_is_handed_over_if_it_is_whole(void **state)
+{
+	struct rv_local_rep rep = {.id = 7};
+	uint8_t out[2 * WHOLE];
+	size_t len = frame(out, GET, &rep, "text");
+
+	(void)state;
+	for (size_t n = 0; n < len + 9; n++) {
+		uint8_t *piece = malloc(n + 1); /* to the byte: for the address sanitizer */
+
+		assert_non_null(piece);
+		memcpy(piece, out, n);
+		assert_int_equal(rv_rx_whole(piece, n, on_reply, NULL), n == len ? 0 : -EPROTO);
+		free(piece);
+	}
+	assert_int_equal(f.frames, 1);
+	assert_int_equal(f.payload_len, 4);
+	assert_string_equal(f.payload, "text");
+	f.rc = -ECANCELED;
+	assert_int_equal(rv_rx_whole(out, len, on_reply, NULL), -ECANCELED);
+	rep.has_fd = 1;
+	len = frame(out, GET, &rep, "");
+	assert_int_equal(rv_rx_whole(out, len, on_reply, NULL), -EPROTO);
+	rep.has_fd = 0;
+	len = frame(out, RV_LOCAL_GET, &rep, "");
+	assert_int_equal(rv_rx_whole(out, len, on_reply, NULL), -EPROTO);
+	assert_int_equal(f.frames, 2);
+}
+
 static void what_the_caller_answers_ends_the_turn(void **state)
 {
 	struct rv_local_rep rep = {0};
@@ -267,6 +297,7 @@ int main(void)
 		T(other_control_messages_are_passed_over),
 		T(what_is_no_reply_ends_the_stream),
 		T(a_request_of_the_daemon_is_handed_over),
+		T(a_frame_in_one_piece_is_handed_over_if_it_is_whole),
 		T(what_the_caller_answers_ends_the_turn),
 		T(nothing_there_and_an_end_are_told_apart),
 	};

@@ -401,7 +401,121 @@ static void nothing_gets_into_the_middle_of_a_frame(void **state)
 	}
 }
 
-#define TX(t) cmocka_unit_test_setup_teardown(t, setup, finish)
+/* With a queue beside the socket. */
+
+static struct {
+	_Alignas(4096) uint8_t mem[RV_SHMQ_LEN];
+	struct rv_shmq_out out, back;
+	struct rv_shmq_in in, replies;
+} q;
+
+static int setup_queue(void **state)
+{
+	memset(&q, 0, sizeof(q));
+	rv_shmq_init(q.mem, true, 0, 0, &q.back, &q.in);
+	rv_shmq_init(q.mem, false, 0, 0, &q.out, &q.replies);
+	rv_shmq_look(&q.in);
+	setup(state);
+	f.tx.shared = &q.out;
+	return 0;
+}
+
+/* @return the id of the next frame of the queue, 0: none */
+static uint64_t next_of_queue(void)
+{
+	static uint8_t frame[RV_SHMQ_FRAME];
+	struct rv_local_preamble pre;
+	struct rv_local_req rq = {0};
+	int n = rv_shmq_take(&q.in, frame);
+
+	if (!n)
+		return 0;
+	assert_int_equal(rv_local_preamble_take(frame, &pre), 0);
+	assert_int_equal(n, RV_LOCAL_PREAMBLE + pre.header_len + pre.payload_len);
+	memcpy(&rq, frame + RV_LOCAL_PREAMBLE, pre.header_len);
+	return rq.id;
+}
+
+static void next_of_socket(uint64_t id)
+{
+	assert_int_equal(next_id(), id);
+	rv_shmq_other_taken(&q.in);
+}
+
+static void frames_take_either_way_and_keep_their_order(void **state)
+{
+	static const uint8_t data[RV_SHMQ_FRAME];
+
+	(void)state;
+	queue(1, data, 100);
+	queue(2, data, sizeof(data)); /* with its head it is too long */
+	queue(3, NULL, 0);
+	assert_int_equal(next_of_queue(), 1);
+	assert_int_equal(next_of_queue(), 0);
+	next_of_socket(2);
+	assert_int_equal(next_of_queue(), 3);
+	assert_true(rv_shmq_rest(&q.in));
+	queue(4, NULL, 0);
+	assert_int_equal(next_of_queue(), 0);
+	next_of_socket(4);
+	rv_shmq_look(&q.in);
+	queue(5, NULL, 0);
+	assert_int_equal(next_of_queue(), 5);
+	assert_int_equal(f.len, f.at);
+}
+
+static void a_descriptor_goes_through_the_socket(void **state)
+{
+	struct rv_tx_frame t = {.op = RV_LOCAL_REGION_REGISTER, .with_fd = true, .fd = 0};
+
+	(void)state;
+	t.rq.id = 1;
+	assert_int_equal(rv_tx_send(&f.tx, &t, RV_NEVER), 0);
+	queue(2, NULL, 0);
+	assert_int_equal(next_of_queue(), 0);
+	next_of_socket(1);
+	assert_int_equal(next_of_queue(), 2);
+}
+
+/* What waits for room in the socket is in nobody's way that comes after it: it is in front. */
+static void behind_what_waits_nothing_takes_the_queue(void **state)
+{
+	static const uint8_t data[RV_SHMQ_FRAME];
+	uint64_t id = 0, in_queue = 0;
+
+	(void)state;
+	while (!f.waiting)
+		queue(++id, data, sizeof(data));
+	queue(++id, NULL, 0);
+	assert_int_equal(next_of_queue(), 0);
+	for (uint64_t i = 1; i < id; i++)
+		next_of_socket(i);
+	in_queue = next_of_queue();
+	assert_int_equal(in_queue, id);
+	assert_false(f.waiting);
+}
+
+static void who_gives_up_was_not_counted(void **state)
+{
+	static const uint8_t data[RV_SHMQ_FRAME];
+	struct rv_tx_frame *late = frame(1000, RV_LOCAL_CALL, data, sizeof(data));
+	uint64_t id = 0;
+
+	(void)state;
+	while (!f.waiting)
+		queue(++id, data, sizeof(data));
+	assert_int_equal(rv_tx_send(&f.tx, late, rv_clock_ns()), -ETIMEDOUT);
+	rv_tx_frame_free(late);
+	queue(++id, data, sizeof(data));
+	assert_true(rv_tx_withdraw(&f.tx, id--));
+	queue(++id, NULL, 0);
+	for (uint64_t i = 1; i < id; i++)
+		next_of_socket(i);
+	assert_int_equal(next_of_queue(), id);
+}
+
+#define TX(t)    cmocka_unit_test_setup_teardown(t, setup, finish)
+#define QUEUE(t) cmocka_unit_test_setup_teardown(t, setup_queue, finish)
 
 int main(void)
 {
@@ -416,6 +530,10 @@ int main(void)
 		TX(a_sender_without_room_gives_up_at_its_deadline_and_harms_nobody),
 		TX(a_frame_cut_off_in_the_middle_is_the_connections_end),
 		TX(nothing_gets_into_the_middle_of_a_frame),
+		QUEUE(frames_take_either_way_and_keep_their_order),
+		QUEUE(a_descriptor_goes_through_the_socket),
+		QUEUE(behind_what_waits_nothing_takes_the_queue),
+		QUEUE(who_gives_up_was_not_counted),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
