@@ -176,7 +176,7 @@ def test_what_is_given_back_through_the_queue_is_not_written_into_through_the_so
     with Daemon("a", **FOREVER) as d:
         p = queued(d)
         p.look()
-        for size in (100, 6000):
+        for size in (100, 6000) * 20:
             token = answer(p, p.send(ALLOC, len=size))["token"]
             answer(p, p.surely(LIST, what=77))
             d.freeze()  # it finds both at once
