@@ -27,10 +27,10 @@ void rv_shmq_init(void *mem, bool daemon, uint32_t sent, uint32_t taken, struct 
 	uint8_t *data = (uint8_t *)mem + 4096;
 
 	*out = (struct rv_shmq_out){.w = &w[daemon],
-				    .data = data + daemon * RV_SHMQ_BYTES,
+				    .data = data + (size_t)daemon * RV_SHMQ_BYTES,
 				    .others = sent};
 	*in = (struct rv_shmq_in){.w = &w[!daemon],
-				  .data = data + !daemon * RV_SHMQ_BYTES,
+				  .data = data + (size_t)!daemon * RV_SHMQ_BYTES,
 				  .others = taken};
 	atomic_store_explicit(&in->w->rests, 1, memory_order_relaxed);
 	if (daemon) /* until it knows of it */

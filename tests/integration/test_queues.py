@@ -630,8 +630,10 @@ os.close(fd)
 resource.setrlimit(resource.RLIMIT_NOFILE, (fd + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 Lib(sys.argv[2]).fill(100, 1)
 """
-    with Daemon("a") as d:
-        args = [sys.executable, "-c", code, os.path.dirname(os.path.abspath(__file__)), d.socket]
+    with Daemon("a") as d, tempfile.NamedTemporaryFile("w", suffix=".py") as f:  # which a sanitizer has start again
+        f.write(code)
+        f.flush()
+        args = [sys.executable, f.name, os.path.dirname(os.path.abspath(__file__)), d.socket]
         out = subprocess.run(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60 * SLOW)
         # A session; but none to show it a buffer by.
         assert b"descriptors" in out.stderr and b"rv_open" not in out.stderr, out.stderr.decode()
