@@ -94,7 +94,6 @@ int rv_wire_read(struct rv_wire *w, int flags)
 static int look(struct rv_wire *w, uint64_t until_ns)
 {
 	struct rv_wire_queue *q = w->queue;
-
 	uint64_t before = w->frames;
 
 	rv_shmq_look(&q->in);
