@@ -41,6 +41,8 @@ static void copy_in(struct rv_shmq_out *q, uint32_t at, const void *from, size_t
 {
 	size_t first = RV_SHMQ_BYTES - (at & MASK);
 
+	if (!n) /* then there may be no bytes to point at */
+		return;
 	if (first > n)
 		first = n;
 	memcpy(q->data + (at & MASK), from, first);
