@@ -705,9 +705,9 @@ int rv_event_fd(struct rv_client *c);
  * @return how many calls have ended; or a negative errno
  *
  * @thread any; a second thread waits until the first has come back
- * @cost a handful of system calls, or none for one who calls it again and again, and what the done() functions do. Copies are made here: of rv_get_nb
- *       and rv_get_into_nb out of the daemon's memory, of rv_register_data_nb into the socket, as much
- *       as it takes at a time (some 200 KiB)
+ * @cost a handful of system calls, or one for who calls it again and again, and what the done()
+ *       functions do. Copies are made here: of rv_get_nb and rv_get_into_nb out of the daemon's memory,
+ *       of rv_register_data_nb into the socket, as much as it takes at a time (some 200 KiB)
  */
 int rv_progress(struct rv_client *c);
 

@@ -3,8 +3,9 @@
  *
  * Who waits for a reply that comes soon looks for it in the queue for a moment, before it sleeps at the socket;
  * where that was in vain a few times, more rarely. For asynchronous calls rv_progress() looks: a program that calls it
- * again and again finds replies there without a system call. Until it has been quiet for a moment the event descriptor stays
- * readable, so that a program that polls it comes back; only then does the daemon have to wake it.
+ * again and again finds replies there, and neither reads the socket nor asks what woke it. Until it has been quiet for a
+ * moment each turn writes the eventfd, so that a program that polls, or waits for an edge, comes back; only then does the
+ * daemon have to wake it.
  */
 #include <errno.h>
 #include <stdlib.h>
