@@ -360,20 +360,25 @@ void fake_link_arrive(struct fake_link *l, const void *bytes, size_t len)
 	l->got += len;
 }
 
-/* A frame whose place was taken away is read to its end and told to nobody. */
+/*
+ * A frame whose place was taken away is read to its end and told to nobody. The carrier has let go of the
+ * place by then, at the latest.
+ */
 void fake_link_end(struct fake_link *l)
 {
 	struct rv_frame f = {
 		.type = l->type,
 		.header = l->header,
 		.header_len = l->header_len,
-		.payload = l->place ? l->place : l->own,
 		.payload_len = l->payload_len,
-		.placed = l->place != NULL,
 	};
 	uint8_t *own = l->own;
 
 	assert_true(l->arriving && l->got == l->payload_len);
+	if (l->displacing)
+		fake_link_displaced(l);
+	f.payload = l->place ? l->place : own;
+	f.placed = l->place != NULL;
 	l->arriving = false;
 	l->place = NULL;
 	l->own = NULL;
