@@ -393,14 +393,36 @@ static void account(struct rv_conn *c, size_t n)
 	}
 }
 
-/* What a send took. @res as in a CQE @return false: the connection closes */
+/* The peer takes no more: what is queued goes nowhere. */
+static void drop_queued(struct rv_conn *c)
+{
+	struct rv_list *it;
+
+	while ((it = rv_list_pop(&c->tx))) {
+		struct rv_tx *t = RV_LIST_ENTRY(it, struct rv_tx, link);
+
+		c->tx_queued -= t->head_len - t->head_off + t->payload_len - t->payload_off;
+		tx_free(c, t, -ECONNRESET);
+	}
+}
+
+/*
+ * What a send took. A peer that takes no more has closed, but what it sent before may still be unread: that is read to
+ * its end, which closes the connection.
+ *
+ * @param res  as in a CQE
+ * @return false: the connection closes
+ */
 static bool sent(struct rv_conn *c, int res)
 {
-	if (res < 0 && res != -EAGAIN && res != -EINTR) {
+	if (res == -EPIPE || res == -ECONNRESET) {
+		c->unheard = true;
+		drop_queued(c);
+	} else if (res < 0 && res != -EAGAIN && res != -EINTR) {
 		rv_conn_close(c, -ECONNRESET);
-		return false;
+	} else {
+		account(c, res < 0 ? 0 : (size_t)res);
 	}
-	account(c, res < 0 ? 0 : (size_t)res);
 	if (!c->closing && c->finishing && rv_list_empty(&c->tx))
 		rv_conn_close(c, c->close_rc);
 	if (c->closing)
@@ -459,7 +481,13 @@ static bool prepare_tx(struct rv_uring_later *l, bool must)
 	struct rv_conn *c = RV_CONTAINER(l, struct rv_conn, tx_later);
 	struct io_uring_sqe *sqe;
 
-	if (!sends(c) || !gather(c))
+	if (!sends(c))
+		return false;
+	if (c->unheard) {
+		sent(c, -EPIPE);
+		return false;
+	}
+	if (!gather(c))
 		return false;
 	if (c->ring->look_ns) {
 		if (!send_by_hand(c))

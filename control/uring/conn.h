@@ -8,6 +8,9 @@
  * One send is under way at a time and gathers what is queued, up to RV_CONN_SEND_BYTES. Both are the ring's operations, or
  * plain calls that do not wait while the socket is busy (rv_uring.look_ns).
  *
+ * A peer that takes no more has closed. What is queued then, and what is sent later, goes nowhere (sent() says
+ * -ECONNRESET), but what it sent before is still read: the connection closes at its end.
+ *
  * Used for TCP and for the local UNIX socket; they differ in the preamble's version and limits.
  *
  * @thread owning reactor
@@ -94,6 +97,7 @@ struct rv_conn {
 	struct rv_list tx; /* struct rv_tx */
 	size_t tx_queued;
 	bool tx_was_full;
+	bool unheard; /* the peer takes no more; what it sent before is read to its end */
 	struct msghdr msg;
 	struct iovec iov[RV_CONN_IOVS];
 	alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))];

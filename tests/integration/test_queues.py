@@ -446,13 +446,39 @@ def test_what_was_put_before_the_end_of_a_program_is_honoured():
                 p.send(REF, worker=keep[0], local=keep[1])
             elif i % 3 == 1:
                 time.sleep(random.random() / 500)
-            # From here on it does not read: an answer that it cannot be told ends it where it is.
+            if i % 2 == 0:
+                p.send(METADATA, worker=keep[0], local=keep[1])  # never read
             p.surely(FREE, token=v["token"])
             p.surely(DROP, worker=h[0], local=h[1])
             p.close()
             eventually(lambda: gone(c, h), what="the drop of round %d" % i)
             assert c.call(METADATA, worker=keep[0], local=keep[1])["refcount"] == (2 if i % 3 == 0 else 1)
             c.call(DROP, worker=keep[0], local=keep[1])
+        eventually(lambda: idle(c))
+        assert d.stop() == 0
+
+
+def test_the_last_frames_of_a_program_that_reads_no_answers_are_honoured():
+    with Daemon("a") as d:
+        c = d.client()
+        for queue in (False, True):
+            p = queued(d) if queue else d.client()
+            h, last = c.put(pattern(5000)), c.put(pattern(5000))
+            asks = b"".join(p.frame(METADATA, worker=last[0], local=last[1])[1] for _ in range(300))
+            d.proc.send_signal(signal.SIGSTOP)  # it reads them when the program is gone already
+            try:
+                p.sock.sendall(asks + p.frame(DROP, worker=h[0], local=h[1])[1])
+                if queue:
+                    p.sent += 301
+                    p.entry(p.frame(DROP, worker=last[0], local=last[1])[1])
+                p.close()
+            finally:
+                d.proc.send_signal(signal.SIGCONT)
+            eventually(lambda: gone(c, h), what="the drop behind what was not answered")
+            if queue:
+                eventually(lambda: gone(c, last), what="the drop of the queue behind it")
+            else:
+                c.call(DROP, worker=last[0], local=last[1])
         eventually(lambda: idle(c))
         assert d.stop() == 0
 

@@ -504,6 +504,105 @@ static void a_broken_pipe_fails_what_is_queued(void **state)
 	assert_int_equal(sent[QUEUED - 1].rc, -ECONNRESET);
 }
 
+/* Its last frames are unread when we first find out, by a send, that it has closed. */
+static void closes_behind_its_last_frames(void)
+{
+	uint64_t sums[RV_ARRAY_NR(shapes)];
+	size_t len = all_shapes(sums);
+	struct sent sent[3] = {{0}};
+	int fd[2];
+
+	rv_conn_send(&s.conn, 1, "h", 1, "unread", 6, -1, note_sent, &sent[0]);
+	UNTIL(sent[0].nr);
+	assert_int_equal(sent[0].rc, 0);
+	settle();
+	peer_writes(stream, len);
+	close(s.peer);
+	s.peer = -1;
+	assert_int_equal(pipe(fd), 0);
+	for (unsigned i = 1; i < 3; i++) { /* the error, and that it is known */
+		rv_conn_send(&s.conn, 1, "h", 1, "p", 1, -1, note_sent, &sent[i]);
+		rv_conn_send(&s.conn, 1, "h", 1, "p", 1, fd[1], NULL, NULL);
+		assert_int_equal(sent[i].nr, 0); /* never from inside */
+		UNTIL(sent[i].nr);
+		assert_int_equal(sent[i].rc, -ECONNRESET);
+		UNTIL(!s.conn.tx_queued);
+		settle();
+	}
+	close(fd[1]);
+	assert_int_equal(read(fd[0], stream, 1), 0); /* the duplicates are closed */
+	close(fd[0]);
+	assert_int_equal(s.frames, 0);
+	assert_int_equal(s.closed, 0);
+	rv_conn_pause(&s.conn, false);
+	UNTIL(s.closed);
+	assert_int_equal(s.closed_rc, -ECONNRESET);
+	assert_all_shapes(sums);
+}
+
+static void what_came_before_a_close_is_read_though_nothing_can_be_sent(void **state)
+{
+	NEED_RING();
+	rv_conn_pause(&s.conn, true);
+	closes_behind_its_last_frames();
+}
+
+static void connect_to(const struct sockaddr_in *sa);
+
+static void the_same_over_tcp(void **state)
+{
+	struct sockaddr_in sa;
+	int l = listener(&sa);
+
+	NEED_RING();
+	close_pair(NULL);
+	assert_int_equal(listen(l, 1), 0);
+	connect_to(&sa);
+	rv_conn_pause(&s.conn, true); /* before its first receive */
+	UNTIL(s.connected);
+	s.peer = accept(l, NULL, NULL);
+	fcntl(s.peer, F_SETFL, O_NONBLOCK);
+	close(l);
+	closes_behind_its_last_frames();
+}
+
+static void one_that_takes_no_more_is_finished_at_once(void **state)
+{
+	NEED_RING();
+	rv_conn_pause(&s.conn, true);
+	close(s.peer);
+	s.peer = -1;
+	rv_conn_send(&s.conn, 1, "h", 1, "p", 1, -1, NULL, NULL);
+	UNTIL(!s.conn.tx_queued);
+	settle();
+	assert_int_equal(s.closed, 0);
+	rv_conn_send(&s.conn, 1, "h", 1, "p", 1, -1, NULL, NULL);
+	rv_conn_finish(&s.conn, -EPROTO);
+	UNTIL(s.closed);
+	assert_int_equal(s.closed_rc, -EPROTO);
+}
+
+static void there_is_room_again_when_nothing_is_taken_any_more(void **state)
+{
+	static uint8_t big[1u << 20];
+	struct sent sent[9] = {{0}};
+
+	NEED_RING();
+	rv_conn_pause(&s.conn, true);
+	for (unsigned i = 0; i < 9; i++)
+		rv_conn_send(&s.conn, 1, "h", 1, big, sizeof(big), -1, note_sent, &sent[i]);
+	settle();
+	close(s.peer);
+	s.peer = -1;
+	UNTIL(sent[8].nr);
+	settle();
+	assert_int_equal(s.conn.tx_queued, 0);
+	assert_int_equal(s.drained, 1);
+	assert_int_equal(s.closed, 0);
+	rv_conn_pause(&s.conn, false);
+	UNTIL(s.closed);
+}
+
 static void sent_and_close(void *ctx, int rc)
 {
 	note_sent(ctx, rc);
@@ -742,6 +841,10 @@ int main(void)
 		CONN(a_payload_in_pieces_leaves_whole),
 		CONN(a_close_calls_every_sent_of_what_is_queued_once),
 		CONN(a_broken_pipe_fails_what_is_queued),
+		CONN(what_came_before_a_close_is_read_though_nothing_can_be_sent),
+		CONN(the_same_over_tcp),
+		CONN(one_that_takes_no_more_is_finished_at_once),
+		CONN(there_is_room_again_when_nothing_is_taken_any_more),
 		CONN(a_close_from_inside_sent_is_clean),
 		CONN(room_again_after_much_was_queued_is_told_once),
 		CONN(a_descriptor_travels_with_its_frame),
