@@ -62,15 +62,18 @@ void rv_session_refuse(struct session *s, const struct rv_local_req *rq, unsigne
 	rv_session_reply(s, &rep, op, text, (size_t)n, -1);
 }
 
-/* A program that does not read its replies, or has very many requests open, is not read any further. */
+/*
+ * A program that does not read its replies, or has very many requests open, is not read any further; of one that has ended
+ * the rest is read.
+ */
 static void update_pause(struct session *s)
 {
 	bool before = s->conn.paused;
 
 	if (!s->open)
 		return;
-	rv_conn_pause(&s->conn,
-		      s->conn.tx_queued >= RV_SESSION_UNREAD || s->requests >= RV_SESSION_REQUESTS);
+	rv_conn_pause(&s->conn, !s->process_over && (s->conn.tx_queued >= RV_SESSION_UNREAD ||
+						     s->requests >= RV_SESSION_REQUESTS));
 	if (before && !s->conn.paused)
 		rv_session_queue_look(s);
 }
@@ -375,10 +378,12 @@ static void process_ended(struct rv_op *op, int res, uint32_t flags)
 	close(s->pidfd);
 	s->pidfd = -1;
 	s->process_over = true;
-	if (s->open)
-		rv_conn_close(&s->conn, -ECONNRESET);
-	else
+	if (s->open) { /* its last frames may be unread, and a child of its may hold the socket */
+		rv_conn_hang_up(&s->conn);
+		update_pause(s);
+	} else {
 		release_all(s);
+	}
 	rv_session_drop(s);
 }
 

@@ -865,6 +865,12 @@ void rv_conn_pause(struct rv_conn *c, bool on)
 
 /* Closing. */
 
+void rv_conn_hang_up(struct rv_conn *c)
+{
+	if (!c->closing)
+		shutdown(c->fd, SHUT_RDWR);
+}
+
 void rv_conn_finish(struct rv_conn *c, int rc)
 {
 	if (c->closing || c->finishing)

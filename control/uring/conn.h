@@ -152,6 +152,9 @@ bool rv_conn_displace(struct rv_conn *c);
 
 void rv_conn_pause(struct rv_conn *c, bool on);
 
+/** The other end is no more, whoever else holds its socket: what came is read to its end, which closes (-ECONNRESET). */
+void rv_conn_hang_up(struct rv_conn *c);
+
 /** Read no more, and close once what is queued is sent. */
 void rv_conn_finish(struct rv_conn *c, int rc);
 

@@ -483,6 +483,53 @@ def test_the_last_frames_of_a_program_that_reads_no_answers_are_honoured():
         assert d.stop() == 0
 
 
+def in_a_child(fn):
+    """@return its process id"""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            fn()
+        finally:
+            os._exit(1)
+    return pid
+
+
+def test_the_last_frames_of_a_process_that_ends_are_honoured():
+    with Daemon("a") as d:
+        c = d.client()
+        for child_stays in (False, True):
+            h, last = c.put(pattern(5000)), c.put(pattern(5000))
+            ready, go, over = os.pipe(), os.pipe(), os.pipe()
+
+            def program():
+                p = queued(d)
+                asks = b"".join(p.frame(METADATA, worker=last[0], local=last[1])[1] for _ in range(300))
+                os.write(ready[1], b"!")
+                os.read(go[0], 1)
+                p.sock.sendall(asks + p.frame(DROP, worker=h[0], local=h[1])[1])
+                p.sent += 301
+                p.entry(p.frame(DROP, worker=last[0], local=last[1])[1])
+                os.close(over[1])
+                if child_stays:
+                    in_a_child(lambda: os.read(over[0], 1))  # holds the socket
+                os._exit(0)
+
+            pid = in_a_child(program)
+            os.read(ready[0], 1)
+            d.proc.send_signal(signal.SIGSTOP)  # it reads them when the program is gone already
+            try:
+                os.write(go[1], b"!")
+                assert os.waitpid(pid, 0)[1] == 0
+            finally:
+                d.proc.send_signal(signal.SIGCONT)
+            eventually(lambda: gone(c, h), what="the drop through the socket")
+            eventually(lambda: gone(c, last), what="the drop through the queue")
+            eventually(lambda: idle(c), what="the end of its session")
+            for fd in (*ready, *go, *over):
+                os.close(fd)
+        assert d.stop() == 0
+
+
 def test_what_was_put_while_nobody_looked_is_honoured_too():
     with Daemon("a") as d:
         c = d.client()
