@@ -62,18 +62,27 @@ void rv_session_refuse(struct session *s, const struct rv_local_req *rq, unsigne
 	rv_session_reply(s, &rep, op, text, (size_t)n, -1);
 }
 
+static bool nobody_hears(const struct session *s)
+{
+	return s->process_over || s->conn.unheard;
+}
+
 /*
- * A program that does not read its replies, or has very many requests open, is not read any further; of one that has ended
- * the rest is read.
+ * A program that does not read its replies, or has very many requests open, is not read any further. One that is no more is
+ * read to its end, but does not get to open more requests either.
  */
 static void update_pause(struct session *s)
 {
-	bool before = s->conn.paused;
+	bool before = s->conn.paused, many = s->requests >= RV_SESSION_REQUESTS;
 
 	if (!s->open)
 		return;
-	rv_conn_pause(&s->conn, !s->process_over && (s->conn.tx_queued >= RV_SESSION_UNREAD ||
-						     s->requests >= RV_SESSION_REQUESTS));
+	if (many && nobody_hears(s)) {
+		rv_conn_close(&s->conn, -ECONNRESET);
+		return;
+	}
+	rv_conn_pause(&s->conn,
+		      many || (s->conn.tx_queued >= RV_SESSION_UNREAD && !nobody_hears(s)));
 	if (before && !s->conn.paused)
 		rv_session_queue_look(s);
 }
@@ -420,6 +429,8 @@ void rv_session_drop(struct session *s)
 
 static void on_drained(struct rv_conn *c)
 {
+	if (c->unheard)
+		rv_conn_hang_up(c);
 	update_pause(of_conn(c));
 }
 

@@ -416,6 +416,7 @@ static void drop_queued(struct rv_conn *c)
 static bool sent(struct rv_conn *c, int res)
 {
 	if (res == -EPIPE || res == -ECONNRESET) {
+		c->tx_was_full |= !c->unheard; /* who waits for room need not */
 		c->unheard = true;
 		drop_queued(c);
 	} else if (res < 0 && res != -EAGAIN && res != -EINTR) {

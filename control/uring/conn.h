@@ -8,7 +8,7 @@
  * One send is under way at a time and gathers what is queued, up to RV_CONN_SEND_BYTES. Both are the ring's operations, or
  * plain calls that do not wait while the socket is busy (rv_uring.look_ns).
  *
- * A peer that takes no more has closed. What is queued then, and what is sent later, goes nowhere (sent() says
+ * A peer that takes no more has closed, as a rule. What is queued then, and what is sent later, goes nowhere (sent() says
  * -ECONNRESET), but what it sent before is still read: the connection closes at its end.
  *
  * Used for TCP and for the local UNIX socket; they differ in the preamble's version and limits.
@@ -47,6 +47,7 @@ struct rv_conn_ops {
 		      const uint8_t *payload, bool placed);
 	void (*connected)(struct rv_conn *c, int rc);
 	void (*displaced)(struct rv_conn *c);
+	/** Room again after much was queued, or because the peer takes no more (c->unheard). */
 	void (*drained)(struct rv_conn *c);
 	/** The last call; frees what embeds the connection. */
 	void (*closed)(struct rv_conn *c, int rc);

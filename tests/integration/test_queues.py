@@ -530,6 +530,49 @@ def test_the_last_frames_of_a_process_that_ends_are_honoured():
         assert d.stop() == 0
 
 
+def test_a_process_that_ends_with_many_requests_open_is_over_at_once():
+    with Daemon("a") as a, Daemon("b") as b:
+        c, far = a.client(), b.client()
+        h = far.put(pattern(5000))
+        c.call(PEER_ADD, far.call(PEER_INFO)["payload"], name="b")
+        c.call(METADATA, worker=h[0], local=h[1])
+        b.proc.send_signal(signal.SIGSTOP)
+        try:
+            def program():
+                p = a.client()
+                p.sock.settimeout(SLOW)
+                try:
+                    for _ in range(5000):
+                        p.send(METADATA, worker=h[0], local=h[1])
+                except socket.timeout:
+                    os._exit(0)  # it is not read any more
+
+            assert os.waitpid(in_a_child(program), 0)[1] == 0
+            eventually(lambda: c.list("status")["sessions"] == 1, what="the end of its session")
+        finally:
+            b.proc.send_signal(signal.SIGCONT)
+        eventually(lambda: idle(c))
+        assert a.stop() == 0
+
+
+def test_a_program_that_shuts_its_ears_is_read_to_what_it_said_and_closed():
+    with Daemon("a") as d:
+        c = d.client()
+        h = c.put(pattern(5000))
+        p = d.client()
+        p.sock.shutdown(socket.SHUT_RD)
+        asks = b"".join(p.frame(METADATA, worker=h[0], local=h[1])[1] for _ in range(50))
+        p.sock.sendall(asks + p.frame(DROP, worker=h[0], local=h[1])[1])
+        eventually(lambda: gone(c, h), what="the drop")
+        eventually(lambda: idle(c), what="the end of the session")
+        try:
+            p.send(METADATA, worker=h[0], local=h[1])
+            raise AssertionError("it may go on")
+        except BrokenPipeError:
+            pass
+        assert d.stop() == 0
+
+
 def test_what_was_put_while_nobody_looked_is_honoured_too():
     with Daemon("a") as d:
         c = d.client()

@@ -532,12 +532,49 @@ static void closes_behind_its_last_frames(void)
 	close(fd[1]);
 	assert_int_equal(read(fd[0], stream, 1), 0); /* the duplicates are closed */
 	close(fd[0]);
+	assert_int_equal(s.drained, 1); /* who waits for room learns of it */
 	assert_int_equal(s.frames, 0);
 	assert_int_equal(s.closed, 0);
 	rv_conn_pause(&s.conn, false);
 	UNTIL(s.closed);
 	assert_int_equal(s.closed_rc, -ECONNRESET);
 	assert_all_shapes(sums);
+}
+
+static void hang_up(bool sends)
+{
+	uint64_t sums[RV_ARRAY_NR(shapes)];
+	static uint8_t big[1u << 18];
+	size_t len = all_shapes(sums);
+	struct sent sent[9] = {{0}};
+
+	rv_conn_pause(&s.conn, true);
+	for (unsigned i = 0; i < 9 && sends; i++)
+		rv_conn_send(&s.conn, 1, "h", 1, big, sizeof(big), -1, note_sent, &sent[i]);
+	settle();
+	peer_writes(stream, len);
+	rv_conn_hang_up(&s.conn);
+	UNTIL(!s.conn.tx_queued);
+	assert_int_equal(sent[8].rc, sends ? -ECONNRESET : 0);
+	assert_int_equal(send(s.peer, "x", 1, MSG_NOSIGNAL), -1); /* though it is open */
+	assert_int_equal(errno, EPIPE);
+	assert_int_equal(s.frames, 0);
+	rv_conn_pause(&s.conn, false);
+	UNTIL(s.closed);
+	assert_int_equal(s.closed_rc, -ECONNRESET);
+	assert_all_shapes(sums);
+}
+
+static void what_came_before_it_was_hung_up_is_read(void **state)
+{
+	NEED_RING();
+	hang_up(false);
+}
+
+static void what_waits_to_be_sent_goes_nowhere_when_it_is_hung_up(void **state)
+{
+	NEED_RING();
+	hang_up(true);
 }
 
 static void what_came_before_a_close_is_read_though_nothing_can_be_sent(void **state)
@@ -843,6 +880,8 @@ int main(void)
 		CONN(a_broken_pipe_fails_what_is_queued),
 		CONN(what_came_before_a_close_is_read_though_nothing_can_be_sent),
 		CONN(the_same_over_tcp),
+		CONN(what_came_before_it_was_hung_up_is_read),
+		CONN(what_waits_to_be_sent_goes_nowhere_when_it_is_hung_up),
 		CONN(one_that_takes_no_more_is_finished_at_once),
 		CONN(there_is_room_again_when_nothing_is_taken_any_more),
 		CONN(a_close_from_inside_sent_is_clean),
