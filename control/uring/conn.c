@@ -393,17 +393,16 @@ static void account(struct rv_conn *c, size_t n)
 	}
 }
 
-/* The peer takes no more: what is queued goes nowhere. */
-static void drop_queued(struct rv_conn *c)
+/* What is queued goes nowhere; what a sent() sends waits its turn. */
+static void drop_queued(struct rv_conn *c, int rc)
 {
-	struct rv_list *it;
+	struct rv_list dropped, *it;
 
-	while ((it = rv_list_pop(&c->tx))) {
-		struct rv_tx *t = RV_LIST_ENTRY(it, struct rv_tx, link);
-
-		c->tx_queued -= t->head_len - t->head_off + t->payload_len - t->payload_off;
-		tx_free(c, t, -ECONNRESET);
-	}
+	rv_list_init(&dropped);
+	rv_list_splice(&dropped, &c->tx);
+	c->tx_queued = 0;
+	while ((it = rv_list_pop(&dropped)))
+		tx_free(c, RV_LIST_ENTRY(it, struct rv_tx, link), rc);
 }
 
 /*
@@ -418,7 +417,7 @@ static bool sent(struct rv_conn *c, int res)
 	if (res == -EPIPE || res == -ECONNRESET) {
 		c->tx_was_full |= !c->unheard; /* who waits for room need not */
 		c->unheard = true;
-		drop_queued(c);
+		drop_queued(c, -ECONNRESET);
 	} else if (res < 0 && res != -EAGAIN && res != -EINTR) {
 		rv_conn_close(c, -ECONNRESET);
 	} else {
@@ -908,8 +907,6 @@ void rv_conn_close(struct rv_conn *c, int rc)
 
 static void finish_close(struct rv_conn *c)
 {
-	struct rv_list *it;
-
 	if (c->rx_op.pending || c->tx_op.pending)
 		return;
 	end_displace(c);
@@ -917,10 +914,7 @@ static void finish_close(struct rv_conn *c)
 	forget_fd(c);
 	close(c->fd);
 	c->fd = -1;
-	while ((it = rv_list_pop(&c->tx)))
-		tx_free(c, RV_LIST_ENTRY(it, struct rv_tx, link),
-			c->close_rc ? c->close_rc : -ESHUTDOWN);
-	c->tx_queued = 0;
+	drop_queued(c, c->close_rc ? c->close_rc : -ESHUTDOWN);
 	if (!c->reported && c->ops->connected && c->addr.ss_family) {
 		c->reported = true;
 		c->ops->connected(c, c->close_rc);

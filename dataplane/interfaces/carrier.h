@@ -97,7 +97,7 @@ struct rv_carrier_events {
 	void (*frame)(void *user, struct rv_link *l, const struct rv_frame *f);
 	void (*displaced)(void *user, struct rv_link *l);
 
-	/** Room again after send() queued much. */
+	/** Room again after send() queued much, or because the other end takes no more. */
 	void (*drained)(void *user, struct rv_link *l);
 
 	/**

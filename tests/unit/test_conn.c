@@ -584,23 +584,28 @@ static void what_came_before_a_close_is_read_though_nothing_can_be_sent(void **s
 	closes_behind_its_last_frames();
 }
 
-static void connect_to(const struct sockaddr_in *sa);
-
-static void the_same_over_tcp(void **state)
+static void sent_and_send(void *ctx, int rc)
 {
-	struct sockaddr_in sa;
-	int l = listener(&sa);
+	struct sent *x = ctx;
+
+	note_sent(ctx, rc);
+	if (x->nr < 100)
+		rv_conn_send(&s.conn, 1, "h", 1, "p", 1, -1, sent_and_send, ctx);
+}
+
+static void what_is_sent_anew_when_nothing_is_taken_waits_its_turn(void **state)
+{
+	struct sent a = {0};
 
 	NEED_RING();
-	close_pair(NULL);
-	assert_int_equal(listen(l, 1), 0);
-	connect_to(&sa);
-	rv_conn_pause(&s.conn, true); /* before its first receive */
-	UNTIL(s.connected);
-	s.peer = accept(l, NULL, NULL);
-	fcntl(s.peer, F_SETFL, O_NONBLOCK);
-	close(l);
-	closes_behind_its_last_frames();
+	rv_conn_pause(&s.conn, true);
+	close(s.peer);
+	s.peer = -1;
+	rv_conn_send(&s.conn, 1, "h", 1, "p", 1, -1, sent_and_send, &a);
+	UNTIL(a.nr);
+	assert_true(a.nr < 10); /* a pass looks twice */
+	UNTIL(a.nr == 100);
+	assert_int_equal(s.conn.tx_queued, 0);
 }
 
 static void one_that_takes_no_more_is_finished_at_once(void **state)
@@ -789,23 +794,49 @@ static void connect_to(const struct sockaddr_in *sa)
 			sizeof(*sa), RV_SEC(5));
 }
 
-static void a_connect_is_told_and_then_sends_what_was_queued(void **state)
+/* @return the listener */
+static int connect_to_a_listener(void)
 {
 	struct sockaddr_in sa;
 	int l = listener(&sa);
 
-	NEED_RING();
 	close_pair(NULL);
 	assert_int_equal(listen(l, 1), 0);
 	connect_to(&sa);
+	return l;
+}
+
+static void the_peer_accepts(int l)
+{
+	s.peer = accept(l, NULL, NULL);
+	fcntl(s.peer, F_SETFL, O_NONBLOCK);
+	close(l);
+}
+
+static void a_connect_is_told_and_then_sends_what_was_queued(void **state)
+{
+	int l;
+
+	NEED_RING();
+	l = connect_to_a_listener();
 	assert_int_equal(rv_conn_send(&s.conn, 1, "h", 1, "p", 1, -1, NULL, NULL), 0);
 	UNTIL(s.connected);
 	assert_int_equal(s.connected_rc, 0);
-	s.peer = accept(l, NULL, NULL);
-	fcntl(s.peer, F_SETFL, O_NONBLOCK);
+	the_peer_accepts(l);
 	assert_int_equal(peer_reads(RV_FRAME_PREAMBLE + 2), RV_FRAME_PREAMBLE + 2);
 	assert_int_equal(s.connected, 1);
-	close(l);
+}
+
+static void what_came_before_a_close_is_read_over_tcp_too(void **state)
+{
+	int l;
+
+	NEED_RING();
+	l = connect_to_a_listener();
+	rv_conn_pause(&s.conn, true); /* before its first receive */
+	UNTIL(s.connected);
+	the_peer_accepts(l);
+	closes_behind_its_last_frames();
 }
 
 static void a_refused_connect_is_told_before_the_close(void **state)
@@ -879,9 +910,9 @@ int main(void)
 		CONN(a_close_calls_every_sent_of_what_is_queued_once),
 		CONN(a_broken_pipe_fails_what_is_queued),
 		CONN(what_came_before_a_close_is_read_though_nothing_can_be_sent),
-		CONN(the_same_over_tcp),
 		CONN(what_came_before_it_was_hung_up_is_read),
 		CONN(what_waits_to_be_sent_goes_nowhere_when_it_is_hung_up),
+		CONN(what_is_sent_anew_when_nothing_is_taken_waits_its_turn),
 		CONN(one_that_takes_no_more_is_finished_at_once),
 		CONN(there_is_room_again_when_nothing_is_taken_any_more),
 		CONN(a_close_from_inside_sent_is_clean),
@@ -890,6 +921,7 @@ int main(void)
 		CONN(finishing_flushes_and_then_closes),
 		CONN(finishing_with_nothing_queued_closes_at_once),
 		CONN(a_connect_is_told_and_then_sends_what_was_queued),
+		CONN(what_came_before_a_close_is_read_over_tcp_too),
 		CONN(a_refused_connect_is_told_before_the_close),
 		CONN(a_connect_ends_at_its_timeout),
 	};
